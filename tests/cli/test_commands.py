@@ -1,0 +1,62 @@
+"""The three commands that run torch, end to end on a small model; what they find has tests of its own."""
+
+import json
+
+import pytest
+
+ASKED = {
+    "params": ["--verify"],
+    "forward": ["--head", "0.1"],
+    "causality": [],
+    "gradflow": ["--placements", "pre,post", "--depths", "1,2", "--seeds", "2", "--baseline", "post"],
+}
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_a_run_end_to_end(tfblock, here, command):
+    outcome = tfblock(command, "small.toml", *ASKED[command])
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.decode().startswith(f"{command} small")
+    (folder,) = (here / "runs").iterdir()
+    assert folder.name.split("-")[1:3] == [command, "small"]
+    again = tfblock(command, str(folder), *ASKED[command], "--json", "--no-save")
+    first, second = (json.loads(text) for text in ((folder / "result.json").read_bytes(), again.out))
+    for record in (first, second):
+        del record["run"], record["provenance"]
+    assert json.dumps(first) == json.dumps(second)
+
+
+def test_forward_draws_the_head_that_was_asked_for(tfblock):
+    record = json.loads(tfblock("forward", "small.toml", "--head", "0.1", "--no-save", "--json").out)
+    head = record["data"]["head"]
+    assert (head["layer"], head["head"]) == (0, 1)
+    assert len(head["weights"]) == 4
+    assert tfblock("forward", "small.toml", "--head", "1.0").code == 2
+    assert tfblock("forward", "small.toml", "--head", "0.2").code == 2
+
+
+def test_gradflow_compares_what_the_flags_name(tfblock):
+    record = json.loads(tfblock("gradflow", "small.toml", *ASKED["gradflow"], "--no-save", "--json").out)
+    rows = record["data"]["rows"]
+    assert {row["placement"] for row in rows} == {"pre", "post"}
+    assert {row["depth"] for row in rows} == {1, 2}
+    assert {row["seed"] for row in rows} == {3, 4}
+    assert record["data"]["baseline"] == "post"
+
+
+def test_threads(tfblock, monkeypatch):
+    import torch
+
+    from tfblock_cli.probes import causality
+
+    during, real, before = [], causality.run, torch.get_num_threads()
+
+    def watched(*arguments, **options):
+        during.append(torch.get_num_threads())
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(causality, "run", watched)
+    tfblock("causality", "small.toml", "--no-save", "--threads", "2")
+    tfblock("causality", "small.toml", "--no-save")
+    assert during == [2, 1]
+    assert torch.get_num_threads() == before

@@ -1,0 +1,1 @@
+"""ASK: the command line. One file per command; no maths, no formatting."""

@@ -1,0 +1,1 @@
+"""MEASURE. One file or folder per question; each has ``run(experiment, ...) -> Result``."""

@@ -1,0 +1,1 @@
+"""Results: plain data, JSON-ready, without torch and without Rich."""

@@ -1,0 +1,83 @@
+"""What ``causality`` answers: which outputs see the future, and what was tried to find out."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+ProbeVerdict = Literal["clean", "noise", "LEAK", "no-flow", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRow:
+    """One probe in one mode.
+
+    Attributes:
+        name: preflight, suffix_cuts, ...
+        mode: "eval", "eval, grad" or "train"; with the kernel: "eval sdpa".
+        seq_len: T.
+        dtype: The dtype that it ran in.
+        verdict: clean (exactly 0; where the shape changes, what another shape may round), noise (of the size of
+            rounding), LEAK, no-flow (what must flow does not), inconclusive.
+        worst: The largest change seen where there must be none, relative to the largest output (of a gradient map:
+            to the median gradient of the past); None without one.
+        forwards: Forward passes that it cost, those that name a leak's pair and stage included.
+        cuts_tried: Cuts k in 1..T-1 that it tried.
+        cuts_total: T - 1.
+        pairs_covered: Part of the pairs (i, j), i < j, that the tried cuts separate, between 0 and 1.
+        message: One sentence: what was seen, or why it is inconclusive.
+        vjps: Backward passes that it cost.
+        limit: The largest ``worst`` that is no leak.
+    """
+
+    name: str
+    mode: str
+    seq_len: int
+    dtype: str
+    verdict: ProbeVerdict
+    worst: float | None
+    forwards: int
+    cuts_tried: int
+    cuts_total: int
+    pairs_covered: float
+    message: str
+    vjps: int = 0
+    limit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """The first leaking pair of one probe: output ``out`` changes when input ``in_`` does (out < in_).
+
+    Attributes:
+        probe: The probe that found it.
+        mode: Its mode.
+        out: The position of the output that sees the future.
+        in_: The position of the input that it sees.
+        magnitude: The change of that output, relative to the largest output.
+        cuts: The cuts, out of ``cuts_total``, at which some earlier output changed.
+        cuts_total: The cuts tried.
+        stage: The first module, in the order of the computation, whose inputs before the cut agree while its output
+            differs; None where the outputs of two forward passes do not show the leak.
+        shape: What the failing cuts have in common: "next token", "full upper triangle", "within blocks of 8",
+            "one row", "one column", "last column" or "other".
+    """
+
+    probe: str
+    mode: str
+    out: int
+    in_: int
+    magnitude: float
+    cuts: int
+    cuts_total: int
+    stage: str | None = None
+    shape: str = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CausalityData:
+    """The answer of ``causality``: the probes in their order, the leaks, and what was not proven."""
+
+    declared: str
+    seq_len: int
+    probes: tuple[ProbeRow, ...]
+    leaks: tuple[Leak, ...]
+    not_proven: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""WHAT was asked: frozen, strict descriptions of an experiment. No torch here."""

@@ -1,0 +1,140 @@
+"""Experiment: one question about one model, with nothing left open."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic_core import PydanticCustomError
+
+from tfblock_cli.spec.base import LARGEST, Count, Spec, Table, axis_of, expand, fault, name_of, names, validate_all
+from tfblock_cli.spec.model import ModelSpec
+from tfblock_cli.spec.norm_placement import NormPlacement, Placement
+from tfblock_cli.spec.settings import CausalitySettings, GradflowSettings, canonical
+
+DType = Literal["float64", "float32", "bfloat16", "float16"]
+Kernel = Literal["sdpa", "eager"]
+BYTES: Mapping[DType, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class InputSpec(Spec):
+    """[input]: B sequences of T tokens."""
+
+    batch_size: Count = 1
+    seq_len: Count = 16
+
+
+class Experiment(Spec):
+    """One question about one model.
+
+    Attributes:
+        name: Of its run folders; the file's stem unless given.
+        seed: Everything random comes from it.
+        dtype: Of weights and activations.
+        device: Where torch runs: cpu, cuda, cuda:1, mps or meta (shapes without numbers).
+        kernel: sdpa (torch's fused attention) or eager (scores and weights spelled out).
+        threads: That torch may use.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = "tfblock"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    dtype: DType = "float32"
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps|meta)(:\d+)?$", examples=["cpu", "cuda:1"])] = "cpu"
+    kernel: Kernel = "sdpa"
+    threads: Annotated[int, Field(gt=0, le=1024)] = 1
+    input: InputSpec = InputSpec()
+    model: ModelSpec
+    causality: CausalitySettings = CausalitySettings()
+    gradflow: GradflowSettings = Field(json_schema_extra={"derived": "from model"})
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _resolve(cls, table: Any, handler: ModelWrapValidatorHandler["Experiment"]) -> "Experiment":
+        if not isinstance(table, Mapping):
+            return handler(table)
+        table = _with_defaults(table)
+        return validate_all(cls.__name__, table, handler, _faults(table))
+
+
+def _table(value: Any) -> Table:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _kind(placement: Any) -> Any:
+    return _table(expand(NormPlacement, placement)).get("kind")
+
+
+def _with_defaults(table: Mapping[str, Any]) -> Table:
+    """The table with the defaults of [gradflow] written out, which follow from [model]."""
+    experiment = dict(table)
+    gradflow, model = experiment.get("gradflow", {}), _table(experiment.get("model"))
+    if isinstance(gradflow, Mapping):
+        placements = gradflow.get("placements", ["pre"])
+        first = placements[0] if isinstance(placements, list | tuple) and placements else "pre"
+        loss = "random_projection" if model.get("vocab_size", 256) == 0 else "cross_entropy"
+        defaults = {"baseline": _kind(first), "depths": [model.get("n_layers", 2)], "loss": loss}
+        experiment["gradflow"] = defaults | dict(gradflow)
+    return experiment
+
+
+def _faults(experiment: Table) -> Iterator[PydanticCustomError]:
+    """Rules between tables, on tables whose single keys may be wrong: those are told elsewhere."""
+    model = _table(experiment.get("model"))
+    seq_len = _table(experiment.get("input")).get("seq_len", 16)
+    max_seq_len = model.get("max_seq_len", 2048)
+    if type(seq_len) is int and type(max_seq_len) is int and seq_len > max_seq_len > 0:
+        yield fault(
+            f"seq_len = {seq_len} is longer than max_seq_len = {max_seq_len}",
+            "input.seq_len",
+            "model.max_seq_len",
+        )
+    yield from _gradflow_faults(_table(experiment.get("gradflow")), has_vocabulary=model.get("vocab_size", 256) != 0)
+
+
+def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool) -> Iterator[PydanticCustomError]:
+    """What [gradflow] asks for must be there to be measured."""
+    if gradflow.get("loss") == "cross_entropy" and not has_vocabulary:
+        yield fault("cross_entropy needs a vocabulary; use random_projection", "gradflow.loss", "model.vocab_size")
+    depths = _items(gradflow.get("depths"))
+    expects = [_table(expect) for expect in _items(gradflow.get("expect", ()))]
+    missing = "grad.input" if has_vocabulary else "grad.embedding"
+    for number, expect in enumerate(expects):
+        where = f"gradflow.expect.{number}"
+        if expect.get("metric") == missing:
+            there = "grad.embedding, since the model has a" if has_vocabulary else "grad.input, since the model has no"
+            yield fault(f"{missing} is not measured here; use {there} vocabulary", f"{where}.metric")
+        if (depth := expect.get("depth", 0)) and depth not in depths:
+            yield fault(f"depth = {depth} is not among depths = {_listed(depths)}", f"{where}.depth", "gradflow.depths")
+    placements = gradflow.get("placements", ["pre", "post"])
+    kinds = [_kind(placement) for placement in _items(placements)]
+    if placements in ([], ()):
+        yield fault("placements is empty: name at least one", "gradflow.placements")
+    if len(set(map(str, kinds))) < len(kinds):
+        yield fault("a placement stands twice; rows are told apart by its kind", "gradflow.placements")
+    for key, name in _named_placements(gradflow, expects):
+        if name not in names(NormPlacement):
+            yield fault(f"{name!r} is no norm placement; there are {_listed(names(NormPlacement))}", key)
+        elif kinds and name not in kinds:
+            yield fault(f"{name!r} is not among placements = {_listed(kinds)}", key, "gradflow.placements")
+    shallow = min((depth for depth in depths if type(depth) is int), default=LARGEST)
+    for kind in axis_of(NormPlacement)[0]:
+        if issubclass(kind, Placement) and name_of(kind) in kinds and shallow < kind.min_layers:
+            yield fault(f"{name_of(kind)} needs at least {kind.min_layers} layers, not {shallow}", "gradflow.depths")
+
+
+def _named_placements(gradflow: Table, expects: list[Table]) -> Iterator[tuple[str, str]]:
+    """Where [gradflow] names a placement that must be among those compared."""
+    places = {"gradflow.baseline": gradflow.get("baseline")}
+    for number, expect in enumerate(expects):
+        places[f"gradflow.expect.{number}.placement"] = expect.get("placement")
+        places[f"gradflow.expect.{number}.over"] = expect.get("over") or None
+    for key, name in places.items():
+        if isinstance(name, str):
+            yield key, canonical(name)
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))

@@ -1,0 +1,348 @@
+"""ModelSpec: a decoder as a list of blocks, and BlockSpec: one of them, with everything resolved."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ModelWrapValidatorHandler, TypeAdapter, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from tfblock_cli.spec.attention import Attention
+from tfblock_cli.spec.base import (
+    LARGEST,
+    Count,
+    Items,
+    Layers,
+    Spec,
+    Table,
+    derived,
+    expand,
+    fault,
+    lines_of,
+    validate_all,
+)
+from tfblock_cli.spec.ffn import FFN
+from tfblock_cli.spec.initialization import GPT2, AnyInitialization
+from tfblock_cli.spec.norm import Norm, RMSNorm
+from tfblock_cli.spec.norm_placement import Branch, Function, NormPlacement, Pre
+from tfblock_cli.spec.position import Learned, Position, RoPE
+from tfblock_cli.spec.size import Letters, Size, StageSpec, Weight, linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSpec:
+    """Block ``index`` = 0..n_layers - 1 of a model, nothing left open."""
+
+    index: int
+    n_layers: int
+    d_model: int
+    norm: Norm
+    norm_placement: NormPlacement
+    attention: Attention
+    ffn: FFN
+    position: Position
+    dropout: float
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What makes a block what it is; blocks with equal parts have equal weights and stages."""
+        return (self.norm, self.norm_placement, self.attention, self.ffn)
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        """The block's norms, each once."""
+        attention, ffn = self.norm_placement.norm_names()
+        return tuple(dict.fromkeys(attention + ffn))
+
+    def weights(self) -> Iterator[Weight]:
+        """Every parameter of the block."""
+        D = Size(self.d_model, "D")
+        for weight in self.attention.weights(D):
+            yield weight.under("attention")
+        for weight in self.ffn.weights(D):
+            yield weight.under("ffn")
+        for name in self.norm_names:
+            yield from self.norm.weights(f"norms.{name}", D)
+
+    def stages(self, letters: Letters) -> tuple[StageSpec, ...]:
+        """Every named point, in the order in which the placement's formula comes by: it is run on a float."""
+        stream = (letters.B, letters.T, letters.D)
+        order: list[StageSpec] = []
+
+        def passing(*stages: StageSpec) -> Function:
+            def visit(x: float) -> float:
+                order.extend(stages)
+                return x
+
+            return visit
+
+        attention, ffn = (
+            Branch(
+                f=passing(*(stage.under(name) for stage in part.stages(letters))),
+                norms=tuple(passing(StageSpec(name=f"norms.{norm}", shape=stream)) for norm in norms),
+                out=passing(StageSpec(name=f"residual.{name}", shape=stream)),
+            )
+            for name, part, norms in zip(
+                ("attention", "ffn"),
+                (self.attention, self.ffn),
+                self.norm_placement.norm_names(),
+                strict=True,
+            )
+        )
+        self.norm_placement.block(1.0, attention, ffn, self.index + 1, self.n_layers)
+        return tuple(order)
+
+
+AXES_OF_A_BLOCK = ("norm", "norm_placement", "attention", "ffn")
+
+
+class LayerOverride(Spec):
+    """What is different in some layers: ``at = [0, 5]`` or a slice such as ``at = "1::2"``.
+
+    A table that names a kind replaces the axis; other keys change those keys alone.
+    """
+
+    at: (
+        Items[Annotated[int, Field(ge=-LARGEST, le=LARGEST)]]
+        | Annotated[str, Field(pattern=r"^-?\d*(:-?\d*){1,2}$", examples=["1::2"])]
+    )
+    norm: str | Table = Field(default_factory=dict)
+    norm_placement: str | Table = Field(default_factory=dict)
+    attention: Table = Field(default_factory=dict)
+    ffn: str | Table = Field(default_factory=dict)
+
+    @property
+    def changes(self) -> dict[str, str | Table]:
+        """What it changes, by axis."""
+        return {key: change for key in AXES_OF_A_BLOCK if (change := getattr(self, key))}
+
+    def layers(self, n_layers: int) -> tuple[int, ...]:
+        """The layers that it speaks of."""
+        if isinstance(self.at, str):
+            start, stop, step = ([int(part) if part else None for part in self.at.split(":")] + [None])[:3]
+            return tuple(range(n_layers)[start:stop:step])
+        return tuple(range(n_layers)[index] for index in self.at)
+
+
+class ModelSpec(Spec):
+    """A decoder-only transformer.
+
+    Attributes:
+        d_model: Width D of the residual stream.
+        n_layers: Blocks L.
+        vocab_size: V; 0 is a stack without embedding and head that maps (B, T, D) to (B, T, D).
+        max_seq_len: Rows P of a learned position table, and the longest sequence allowed.
+        final_norm: Whether a norm follows the last block; "auto" is what the norm placement declares.
+        bias: Default of attention.bias, attention.out_bias, ffn.bias and head_bias.
+        head_bias: Whether the output layer has a bias; ``bias`` unless given.
+        tie_embeddings: Whether the output layer uses the token table.
+        dropout: On the attention weights and behind the last FFN matrix; never on the residual stream.
+        layers: What is different in some layers.
+    """
+
+    d_model: Count
+    n_layers: Layers = 2
+    vocab_size: Annotated[int, Field(ge=0, le=LARGEST)] = 256
+    max_seq_len: Count = 2048
+    final_norm: bool | Literal["auto"] = "auto"
+    bias: bool = False
+    head_bias: bool = derived("bias")
+    tie_embeddings: bool = False
+    dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
+    norm: Norm = RMSNorm()
+    norm_placement: NormPlacement = Pre()
+    position: Position = RoPE()
+    initialization: AnyInitialization = GPT2()
+    attention: Attention
+    ffn: FFN = derived("swiglu with d_ff = 4 · d_model")
+    layers: Items[LayerOverride] = ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _resolve(cls, table: Any, handler: ModelWrapValidatorHandler["ModelSpec"]) -> "ModelSpec":
+        if not isinstance(table, Mapping):
+            return handler(table)
+        attention = table.get("attention")
+        d_head_given = isinstance(attention, Mapping) and "d_head" in attention
+        table = with_defaults(table)
+        model = validate_all(cls.__name__, table, handler, _faults(table, d_head_given=d_head_given))
+        return validate_all(cls.__name__, table, lambda _: model, model._layer_faults())
+
+    def _layer_faults(self) -> Iterator[PydanticCustomError | InitErrorDetails]:
+        """What is wrong with the overrides, which can only be seen once the rest is sound."""
+        yield from self._overridden()[1]
+        if self.norm_placement.min_layers > self.n_layers:
+            kind = self.norm_placement.kind
+            yield fault(
+                f"{kind} needs at least {self.norm_placement.min_layers} layers, not {self.n_layers}",
+                "norm_placement",
+                "n_layers",
+            )
+
+    def changed(self, **keys: Any) -> "ModelSpec":
+        """The same model with other values of some keys, validated anew."""
+        return ModelSpec.model_validate(self.model_dump() | keys)
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm follows the last block."""
+        return self.norm_placement.final_norm if self.final_norm == "auto" else self.final_norm
+
+    def blocks(self) -> tuple[BlockSpec, ...]:
+        """The layers, first to last: the only place where they can differ."""
+        parts, _ = self._overridden()
+        shared = {axis: getattr(self, axis) for axis in AXES_OF_A_BLOCK}
+        return tuple(
+            BlockSpec(
+                index=index,
+                n_layers=self.n_layers,
+                d_model=self.d_model,
+                position=self.position,
+                dropout=self.dropout,
+                **shared | changed,
+            )
+            for index, changed in enumerate(parts)
+        )
+
+    def _overridden(self) -> tuple[list[Table], list[PydanticCustomError | InitErrorDetails]]:
+        """The axes that are different in every layer, and what is wrong with the overrides, each fault once."""
+        parts: list[Table] = [{} for _ in range(self.n_layers)]
+        faults: dict[Any, PydanticCustomError | InitErrorDetails] = {}
+        for number, override in enumerate(self.layers):
+            try:
+                layers = override.layers(self.n_layers)
+            except (IndexError, ValueError):  # an index past the end, a slice with step 0
+                layers = ()
+            if not layers:
+                message = f"at = {override.at!r} names none of the {self.n_layers} layers"
+                faults[number] = fault(message, f"layers.{number}.at")
+            for layer, (axis, change) in product(layers, override.changes.items()):
+                try:
+                    parts[layer][axis] = self._changed(axis, parts[layer].get(axis, getattr(self, axis)), change)
+                except ValidationError as error:
+                    for line in lines_of(error):
+                        between_keys = isinstance(line["type"], PydanticCustomError)  # and names the axis itself
+                        line["loc"] = ("layers", number) if between_keys else ("layers", number, axis, *line["loc"])
+                        faults.setdefault((line["loc"], str(line["type"])), line)
+        return parts, list(faults.values())
+
+    def _changed(self, axis: str, part: Spec, change: str | Table) -> Any:
+        """One axis of one layer: replaced if the change names a kind, else changed key by key."""
+        replaces = isinstance(change, str) or "kind" in change
+        table = change if isinstance(change, str) or replaces else part.model_dump() | change
+        rest = {"d_model": self.d_model, "bias": self.bias, "position": self.position.model_dump()}
+        whole = with_defaults(rest | {axis: table})
+        return validate_all(axis, whole[axis], _adapter(axis).validate_python, _faults(whole, d_head_given=True))
+
+    def outer_weights(self) -> Iterator[Weight]:
+        """Every parameter outside the blocks, in the order of the computation; a tied head has no weight."""
+        D, V = Size(self.d_model, "D"), Size(self.vocab_size, "V")
+        if V:
+            yield Weight(name="embed.weight", shape=(V, D), role="embed", kind="matrix")
+        yield from self.position.weights(Size(self.max_seq_len, "P"), D)
+        if self.has_final_norm:
+            yield from self.norm.weights("final_norm", D)
+        if V:
+            for weight in linear("head", "head", D, V, bias=self.head_bias):
+                if weight.kind == "bias" or not self.tie_embeddings:
+                    yield weight
+
+    def weights(self) -> Iterator[Weight]:
+        """Every parameter once, under its name in the built model."""
+        yield from self.outer_weights()
+        for block in self.blocks():
+            for weight in block.weights():
+                yield weight.under(f"blocks.{block.index}")
+
+    def letters(self, batch_size: int, seq_len: int) -> Letters:
+        """The letters of an input of batch_size sequences of seq_len tokens."""
+        return Letters(Size(batch_size, "B"), Size(seq_len, "T"), Size(seq_len, "S"), Size(self.d_model, "D"))
+
+    def stages(self, letters: Letters) -> Iterator[StageSpec]:
+        """Every named point, in the order of the computation."""
+        before, after = self._ends(letters)
+        yield from before
+        for block in self.blocks():
+            for stage in block.stages(letters):
+                yield stage.under(f"blocks.{block.index}")
+        yield from after
+
+    def outer_stages(self, letters: Letters) -> tuple[StageSpec, ...]:
+        """Those outside the blocks."""
+        before, after = self._ends(letters)
+        return before + after
+
+    def _ends(self, letters: Letters) -> tuple[tuple[StageSpec, ...], tuple[StageSpec, ...]]:
+        """The stages before the first block and behind the last."""
+        stream = (letters.B, letters.T, letters.D)
+        before, after = [StageSpec(name="embedded", shape=stream)], []
+        if isinstance(self.position, Learned):
+            before.insert(0, StageSpec(name="position", shape=(letters.T, letters.D)))
+        if self.vocab_size:
+            before.insert(0, StageSpec(name="embed", shape=stream))
+        if self.has_final_norm:
+            after.append(StageSpec(name="final_norm", shape=stream))
+        if self.vocab_size:
+            V = Size(self.vocab_size, "V")
+            after.append(StageSpec(name="head", shape=(letters.B, letters.T, V), inner=letters.D))
+        return tuple(before), tuple(after)
+
+
+@cache
+def _adapter(axis: str) -> TypeAdapter[Any]:
+    return TypeAdapter(ModelSpec.__annotations__[axis])
+
+
+def with_defaults(table: Mapping[str, Any]) -> Table:
+    """The table of a model with every default written out that follows from another key.
+
+    Where the other key is missing or wrong, 1 stands in, so that its fault is told once and not twice.
+    """
+    model = dict(table)
+    d_model = _count(model.get("d_model"))
+    bias = model.get("bias", False)
+    model.setdefault("head_bias", bias)
+    attention = model.get("attention", {})
+    if isinstance(attention, Mapping):
+        n_heads = _count(attention.get("n_heads"))
+        biases = {"bias": bias, "out_bias": bias}
+        model["attention"] = {"n_kv_heads": n_heads, "d_head": max(d_model // n_heads, 1)} | biases | dict(attention)
+    ffn = expand(FFN, model.get("ffn", {}))
+    model["ffn"] = {"d_ff": 4 * d_model, "bias": bias} | dict(ffn) if isinstance(ffn, Mapping) else ffn
+    return model
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 1
+
+
+def _faults(model: Table, *, d_head_given: bool) -> Iterator[PydanticCustomError]:
+    """Rules between keys, on a table whose single keys may be wrong: those are told elsewhere."""
+    attention = model["attention"] if isinstance(model["attention"], Mapping) else {}
+    counts = (model.get("d_model"), *(attention.get(key) for key in ("n_heads", "n_kv_heads", "d_head")))
+    if all(_count(count) == count and type(count) is int for count in counts):
+        d_model, n_heads, n_kv_heads, d_head = map(_count, counts)
+        position = expand(Position, model.get("position", {}))
+        if d_model % n_heads and not d_head_given:
+            yield fault(
+                f"d_model = {d_model} is not divisible by n_heads = {n_heads}; change one or give attention.d_head",
+                "d_model",
+                "attention.n_heads",
+            )
+        elif d_head % 2 and isinstance(position, Mapping) and position.get("kind") == "rope":
+            yield fault(
+                f"rope turns pairs of features, and d_head = {d_head} is odd",
+                "position",
+                *(("attention.d_head",) if d_head_given else ("d_model", "attention.n_heads")),
+            )
+        if n_heads % n_kv_heads:
+            yield fault(
+                f"n_heads = {n_heads} is not divisible by n_kv_heads = {n_kv_heads}: every key-value head serves as "
+                "many query heads as the others",
+                "attention.n_heads",
+                "attention.n_kv_heads",
+            )
+    if model.get("vocab_size") == 0 and model.get("tie_embeddings") is True:
+        yield fault("a stack without a vocabulary has no embedding to tie", "tie_embeddings", "vocab_size")

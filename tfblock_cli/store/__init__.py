@@ -1,0 +1,1 @@
+"""Keep a result: one folder per run, read back by other programs."""
