@@ -1,0 +1,112 @@
+"""Attention: the two kernels, shared heads, softmax, and the way into heads and out again."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.modules.models import block_of, distance, experiment, inputs, shaken
+from tfblock_cli.modules.stage import record
+from tfblock_cli.spec.attention import Pattern
+from tfblock_cli.spec.base import axis_of, name_of
+from tfblock_cli.spec.experiment import Experiment
+
+PATTERNS = [name_of(kind) for kind in axis_of(Pattern)[0]]
+
+
+def outputs(asked: Experiment, names: tuple[str, ...]) -> tuple[Tensor, ...]:
+    """The recorded stages of block 0, and the output of the model."""
+    decoder = shaken(asked)
+    seen: dict[str, Tensor] = {}
+    with torch.no_grad(), record(decoder, [f"blocks.0.attention.{name}" for name in names], seen.__setitem__):
+        out = decoder(inputs(asked))
+    return out, *(seen[f"blocks.0.attention.{name}"] for name in names)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    ("n_heads", "n_kv_heads", "d_head"), [(4, 4, 6), (4, 2, 6), (4, 1, 6), (3, 3, 8), (6, 3, 2), (1, 1, 10), (5, 5, 2)]
+)
+@pytest.mark.parametrize("seq_len", [1, 2, 7, 33])
+def test_sdpa_equals_eager(pattern, n_heads, n_kv_heads, d_head, seq_len):
+    attention = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": d_head, "pattern": pattern}
+    found = []
+    for kernel in ("sdpa", "eager"):
+        asked = experiment(kernel=kernel, attention=attention, seq_len=seq_len)
+        with torch.no_grad():
+            found.append(shaken(asked)(inputs(asked, 3, seq_len)))
+    assert distance(*found) < 1e-12
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_patterns_differ(kernel):
+    causal, both = (
+        outputs(experiment(kernel=kernel, attention={"n_heads": 4, "pattern": p}), ())[0] for p in PATTERNS[:2]
+    )
+    assert distance(causal, both) > 1e-3
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+def test_shared_heads_equal_multi_head_attention_with_repeated_heads(kernel, n_kv_heads):
+    """Query head h reads key-value head h // (H/K)."""
+    H, E = 4, 6
+    shared = experiment(kernel=kernel, attention={"n_heads": H, "n_kv_heads": n_kv_heads})
+    full = experiment(kernel=kernel, attention={"n_heads": H})
+    one, other = block_of(shaken(shared)).attention, block_of(shaken(full)).attention
+    q, k, v = torch.split(one.qkv.weight, [H * E, n_kv_heads * E, n_kv_heads * E])
+    repeated = [part.reshape(n_kv_heads, E, -1).repeat_interleave(H // n_kv_heads, 0).flatten(0, 1) for part in (k, v)]
+    other.load_state_dict({"qkv.weight": torch.cat((q, *repeated)), "out.weight": one.out.weight})
+    x = inputs(shared)
+    with torch.no_grad():
+        assert distance(one(x), other(x)) < 1e-12
+        tiled = [part.reshape(n_kv_heads, E, -1).repeat(H // n_kv_heads, 1, 1).flatten(0, 1) for part in (k, v)]
+        other.load_state_dict({"qkv.weight": torch.cat((q, *tiled)), "out.weight": one.out.weight})
+        assert n_kv_heads == 1 or distance(one(x), other(x)) > 1e-3  # the other order of heads is another model
+
+
+def test_as_many_key_value_heads_as_heads_is_the_same_model():
+    written, derived = (experiment(attention=table) for table in ({"n_heads": 4, "n_kv_heads": 4}, {"n_heads": 4}))
+    assert written == derived
+    assert torch.equal(outputs(written, ())[0], outputs(derived, ())[0])
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_splitting_and_merging_heads_are_inverse(kernel):
+    """merged[b, t] is the heads' context side by side; q's heads side by side are the projection."""
+    asked = experiment(kernel=kernel, position="none", bias=True)
+    _, q, context, merged = outputs(asked, ("q", "context", "merged"))
+    B, H, T, E = context.shape
+    for h in range(H):
+        assert torch.equal(merged[..., h * E : (h + 1) * E], context[:, h])
+    assert torch.equal(merged.reshape(B, T, H, E).transpose(1, 2), context)
+    block = block_of(shaken(asked))
+    with torch.no_grad():
+        projected = block.attention.qkv(block.norms["attention"](inputs(asked)))[..., : H * E]
+    assert torch.equal(q.transpose(1, 2).reshape(B, T, H * E), projected)
+    assert not torch.equal(q.reshape(B, T, H * E), projected)  # without the transposition it is a jumble
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_rows_of_weights_sum_to_one_and_keep_the_order_of_scores(pattern):
+    asked = experiment(kernel="eager", attention={"n_heads": 4, "pattern": pattern})
+    _, scores, weights = outputs(asked, ("scores", "weights"))
+    assert float((weights.sum(-1) - 1).abs().max()) < 1e-14
+    assert torch.equal(weights == 0, scores.isinf())
+    order = scores.argsort(dim=-1)
+    assert bool((weights.gather(-1, order).diff(dim=-1) >= 0).all())
+    ratio = weights[..., :1] / weights  # exp(difference of scores), wherever both are seen
+    expected = (scores[..., :1] - scores).exp()
+    seen = ~scores.isinf()
+    assert torch.allclose(ratio[seen], expected[seen], rtol=1e-12)
+
+
+def test_causal_scores_hide_exactly_the_later_keys():
+    _, scores = outputs(experiment(kernel="eager"), ("scores",))
+    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    assert torch.equal(scores.isneginf(), hidden.expand_as(scores))
+
+
+def test_scores_and_weights_keep_the_dtype():
+    for dtype in ("bfloat16", "float16", "float32", "float64"):
+        _, scores, weights = outputs(experiment(kernel="eager", dtype=dtype), ("scores", "weights"))
+        assert scores.dtype == weights.dtype == getattr(torch, dtype)

@@ -1,0 +1,44 @@
+"""Block: attention and FFN, wired by the norm placement's formula."""
+
+from torch import Tensor, nn
+
+from tfblock_cli.modules.attention import build_attention
+from tfblock_cli.modules.ffn import build_ffn
+from tfblock_cli.modules.norm import build_norm
+from tfblock_cli.modules.stage import Stage
+from tfblock_cli.modules.tables import Tables
+from tfblock_cli.spec.experiment import Kernel
+from tfblock_cli.spec.model import BlockSpec
+from tfblock_cli.spec.norm_placement import Branch
+
+
+class Block(nn.Module):
+    """x -> x', one layer of a decoder. Where its norms sit is said in ``spec/norm_placement.py`` alone.
+
+    Args:
+        block: What it is.
+        kernel: How its attention runs.
+        tables: Shared with the other blocks of a decoder; a block by itself makes its own.
+    """
+
+    def __init__(self, block: BlockSpec, kernel: Kernel = "sdpa", tables: Tables | None = None) -> None:
+        super().__init__()
+        self.spec = block
+        self.attention = build_attention(block, kernel, tables or Tables(length=1))
+        self.ffn = build_ffn(block)
+        self.norms = nn.ModuleDict({name: build_norm(block.norm, block.d_model) for name in block.norm_names})
+        self.residual = nn.ModuleDict({"attention": Stage(), "ffn": Stage()})
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        attention_norms, ffn_norms = self.spec.norm_placement.norm_names()
+        attention, ffn = (
+            Branch(
+                f=f,
+                norms=tuple(self.norms[norm] for norm in norms),
+                out=self.residual[name],
+            )
+            for name, f, norms in (("attention", self.attention, attention_norms), ("ffn", self.ffn, ffn_norms))
+        )
+        out: Tensor = self.spec.norm_placement.block(x_BTD, attention, ffn, self.spec.index + 1, self.spec.n_layers)
+        return out

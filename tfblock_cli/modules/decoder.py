@@ -1,0 +1,91 @@
+"""Decoder: embedding, blocks, final norm, head. build: one with the weights that an experiment asks for."""
+
+import torch
+from torch import Tensor, nn
+
+from tfblock_cli.modules.block import Block
+from tfblock_cli.modules.initialization import Memo, initialize
+from tfblock_cli.modules.norm import build_norm
+from tfblock_cli.modules.stage import Stage
+from tfblock_cli.modules.tables import Tables
+from tfblock_cli.spec.experiment import Experiment, Kernel
+from tfblock_cli.spec.model import ModelSpec
+from tfblock_cli.spec.position import Learned
+
+
+class Decoder(nn.Module):
+    """A decoder-only transformer: ids (B, T) to logits (B, T, V), or without a vocabulary (B, T, D) to (B, T, D).
+
+    Its weights are whatever torch left in memory until ``initialize`` draws them; ``build`` does both.
+
+    Args:
+        model: What it is.
+        kernel: How attention runs: sdpa or eager. Both give the same results.
+        seq_len: The length that its tables are made for at first; longer inputs make them grow.
+    """
+
+    def __init__(self, model: ModelSpec, kernel: Kernel = "sdpa", seq_len: int = 1) -> None:
+        super().__init__()
+        self.spec = model
+        tables = Tables(seq_len)
+        D, V = model.d_model, model.vocab_size
+        if V:
+            self.embed = nn.Embedding(V, D)
+        if isinstance(model.position, Learned):
+            self.position = nn.Embedding(model.max_seq_len, D)
+        self.embedded = Stage()
+        self.blocks = nn.ModuleList(Block(block, kernel, tables) for block in model.blocks())
+        if model.has_final_norm:
+            self.final_norm = build_norm(model.norm, D)
+        if V:
+            self.head = nn.Linear(D, V, bias=model.head_bias)
+        self.tie()
+
+    def tie(self) -> None:
+        """Let the head use the token table, if the model says so: leaving the meta device parts them."""
+        if self.spec.tie_embeddings:
+            self.head.weight = self.embed.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Ids (B, T) to logits (B, T, V), or (B, T, D) to (B, T, D).
+
+        Raises:
+            ValueError: The input is longer than max_seq_len, or not of the kind that the model takes.
+        """
+        self._expect(x)
+        stream_BTD = self.embed(x) if self.spec.vocab_size else x
+        if isinstance(self.spec.position, Learned):
+            stream_BTD = stream_BTD + self.position(torch.arange(x.shape[1], device=x.device))
+        stream_BTD = self.embedded(stream_BTD)
+        for block in self.blocks:
+            stream_BTD = block(stream_BTD)
+        if self.spec.has_final_norm:
+            stream_BTD = self.final_norm(stream_BTD)
+        out: Tensor = self.head(stream_BTD) if self.spec.vocab_size else stream_BTD
+        return out
+
+    def _expect(self, x: Tensor) -> None:
+        wanted = "ids (B, T)" if self.spec.vocab_size else f"vectors (B, T, {self.spec.d_model})"
+        fits = x.dim() == 2 if self.spec.vocab_size else x.dim() == 3 and x.shape[-1] == self.spec.d_model
+        if not fits or x.is_floating_point() != (not self.spec.vocab_size):
+            raise ValueError(f"this decoder takes {wanted}, not {x.dtype} of shape {tuple(x.shape)}")
+        if x.shape[1] > self.spec.max_seq_len:
+            raise ValueError(f"{x.shape[1]} tokens are more than max_seq_len = {self.spec.max_seq_len}")
+
+
+def build(experiment: Experiment, memo: Memo | None = None) -> Decoder:
+    """The experiment's decoder in its dtype, on its device, with its weights drawn from its seed; in eval mode.
+
+    Args:
+        experiment: On the device "meta" there are shapes and no numbers.
+        memo: Weights that were drawn for other models of the same seed.
+    """
+    with torch.device("meta"):
+        decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len)
+    decoder = decoder.to(getattr(torch, experiment.dtype)).eval()
+    if experiment.device == "meta":
+        return decoder
+    decoder.to_empty(device=experiment.device)
+    decoder.tie()
+    initialize(decoder, experiment.model, experiment.seed, memo)
+    return decoder
