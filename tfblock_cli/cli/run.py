@@ -92,13 +92,17 @@ def _run(
     if request.json:
         for warning in () if request.quiet else result.warnings:
             note(f"warning: {warning}")
-    else:
+    elif not request.quiet:
         show(stdout, render(result))
     if request.no_save:
         return record
+    shown = stdout.export_text()  # empty where nothing was: the screen is rendered once, since that takes a while
     try:
         folder = save(
-            record, runs_dir=request.runs_dir, experiment_toml=resolved_toml(experiment), report=to_text(result)
+            record,
+            runs_dir=request.runs_dir,
+            experiment_toml=resolved_toml(experiment),
+            report=shown or to_text(result),
         )
     except NotSaved as error:  # told here: what was found is still shown, and so are the other experiments
         note(f"error: {error}")

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tfblock_cli.modules.initialization import Linear
 from tfblock_cli.modules.norm import build_norm
 from tfblock_cli.modules.position import turn
 from tfblock_cli.modules.stage import Stage
@@ -31,12 +32,12 @@ class Attention(nn.Module):
         self.tables = tables
         self.n_heads = (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads)
         d_attention = attention.n_heads * attention.d_head
-        self.qkv = nn.Linear(block.d_model, sum(self.n_heads) * attention.d_head, bias=attention.bias)
+        self.qkv = Linear(block.d_model, sum(self.n_heads) * attention.d_head, bias=attention.bias)
         self.q_norm = build_norm(attention.qk_norm, attention.d_head)
         self.k_norm = build_norm(attention.qk_norm, attention.d_head)
         self.q, self.k, self.v = Stage(), Stage(), Stage()
         self.context, self.merged = Stage(), Stage()
-        self.out = nn.Linear(d_attention, block.d_model, bias=attention.out_bias)
+        self.out = Linear(d_attention, block.d_model, bias=attention.out_bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tfblock_cli.modules.block import Block
-from tfblock_cli.modules.initialization import Memo, initialize
+from tfblock_cli.modules.initialization import Embedding, Linear, Memo, initialize
 from tfblock_cli.modules.norm import build_norm
 from tfblock_cli.modules.stage import Stage
 from tfblock_cli.modules.tables import Tables
@@ -30,21 +30,17 @@ class Decoder(nn.Module):
         tables = Tables(seq_len)
         D, V = model.d_model, model.vocab_size
         if V:
-            self.embed = nn.Embedding(V, D)
+            self.embed = Embedding(V, D)
         if isinstance(model.position, Learned):
-            self.position = nn.Embedding(model.max_seq_len, D)
+            self.position = Embedding(model.max_seq_len, D)
         self.embedded = Stage()
         self.blocks = nn.ModuleList(Block(block, kernel, tables) for block in model.blocks())
         if model.has_final_norm:
             self.final_norm = build_norm(model.norm, D)
         if V:
-            self.head = nn.Linear(D, V, bias=model.head_bias)
-        self.tie()
-
-    def tie(self) -> None:
-        """Let the head use the token table, if the model says so: leaving the meta device parts them."""
-        if self.spec.tie_embeddings:
-            self.head.weight = self.embed.weight
+            self.head = Linear(D, V, bias=model.head_bias)
+            if model.tie_embeddings:
+                self.head.weight = self.embed.weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Ids (B, T) to logits (B, T, V), or (B, T, D) to (B, T, D).
@@ -80,12 +76,9 @@ def build(experiment: Experiment, memo: Memo | None = None) -> Decoder:
         experiment: On the device "meta" there are shapes and no numbers.
         memo: Weights that were drawn for other models of the same seed.
     """
-    with torch.device("meta"):
+    with torch.device(experiment.device):
         decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len)
     decoder = decoder.to(getattr(torch, experiment.dtype)).eval()
-    if experiment.device == "meta":
-        return decoder
-    decoder.to_empty(device=experiment.device)
-    decoder.tie()
-    initialize(decoder, experiment.model, experiment.seed, memo)
+    if experiment.device != "meta":
+        initialize(decoder, experiment.model, experiment.seed, memo)
     return decoder

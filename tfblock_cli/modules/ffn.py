@@ -5,6 +5,7 @@ from typing import assert_never
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tfblock_cli.modules.initialization import Linear
 from tfblock_cli.modules.stage import Stage
 from tfblock_cli.spec import ffn as spec
 from tfblock_cli.spec.model import BlockSpec
@@ -32,9 +33,9 @@ class MLP(nn.Module):
         super().__init__()
         self.activation = activation
         self.dropout = dropout
-        self.up = nn.Linear(d_model, ffn.d_ff, bias=ffn.bias)
+        self.up = Linear(d_model, ffn.d_ff, bias=ffn.bias)
         self.hidden = Stage()
-        self.down = nn.Linear(ffn.d_ff, d_model, bias=ffn.bias)
+        self.down = Linear(ffn.d_ff, d_model, bias=ffn.bias)
 
     def inner(self, x_BTD: Tensor) -> Tensor:
         """The hidden tensor (B, T, F)."""
@@ -50,7 +51,7 @@ class GatedMLP(MLP):
 
     def __init__(self, d_model: int, ffn: spec.FeedForward, activation: spec.Activation, dropout: float) -> None:
         super().__init__(d_model, ffn, activation, dropout)
-        self.gate = nn.Linear(d_model, ffn.d_ff, bias=ffn.bias)
+        self.gate = Linear(d_model, ffn.d_ff, bias=ffn.bias)
 
     def inner(self, x_BTD: Tensor) -> Tensor:
         """The hidden tensor (B, T, F)."""

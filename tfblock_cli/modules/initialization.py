@@ -12,6 +12,21 @@ from tfblock_cli.spec.model import ModelSpec
 from tfblock_cli.spec.norm_placement import Placement
 from tfblock_cli.spec.size import Weight
 
+
+class Linear(nn.Linear):
+    """x Wᵀ + b, as torch has it, with values that are still to be drawn."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is: ``initialize`` fills it."""
+
+
+class Embedding(nn.Embedding):
+    """The rows of a table, as torch has it, with values that are still to be drawn."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is: ``initialize`` fills it."""
+
+
 Memo = dict[tuple[int, str, tuple[int, ...], Distribution], Tensor]
 """Draws of standard deviation 1 by seed, name, shape and distribution: all that they depend on."""
 

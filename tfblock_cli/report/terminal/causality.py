@@ -1,6 +1,6 @@
 """The screen of ``causality``: the probes, the leaks in words, and what was not proven."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -41,14 +41,12 @@ def screen(data: CausalityData, said: Collection[str]) -> RenderableType:
         FirstFit((_full(data.probes), _compact(data.probes))),
     ]
     if data.leaks:
-        parts += [section("leaks"), marked_lines((Text("LEAK", BAD), _sentence(leak)) for leak in data.leaks)]
-    messages = [
-        (Text(f"{row.name}, {row.mode}", MUTED), Text(row.message))
-        for row in data.probes
-        if row.message and row.message not in said
-    ]
+        parts += [section("leaks"), marked_lines((Text("LEAK", BAD), sentence) for sentence in _sentences(data.leaks))]
+    # most modes say the same
+    messages = dict.fromkeys((row.name, row.message) for row in data.probes if row.message and row.message not in said)
     if messages:
-        parts += [section("what was seen"), marked_lines(messages)]
+        lines = ((Text(name, MUTED), Text(message)) for name, message in messages)
+        parts += [section("what was seen"), marked_lines(lines)]
     if data.not_proven:
         parts.append(Text(f"\nNot proven: {'; '.join(data.not_proven)}.", MUTED))
     return Group(*parts)
@@ -75,17 +73,26 @@ _COVERAGE = tuple(Column(name, "right") for name in ("worst", "cuts", "pairs", "
 
 
 def _coverage(row: ProbeRow) -> tuple[str, ...]:
-    cuts = f"{row.cuts_tried}/{row.cuts_total}"
-    return number(row.worst), cuts, percent(row.pairs_covered), count(row.forwards)
+    cuts, pairs = f"{row.cuts_tried}/{row.cuts_total}", percent(row.pairs_covered)
+    if not row.cuts_tried:  # this probe cuts nothing
+        cuts = pairs = ""
+    return number(row.worst), cuts, pairs, count(row.forwards)
 
 
 def _verdict(row: ProbeRow) -> Text:
     return Text(row.verdict, _STYLES[row.verdict])
 
 
-def _sentence(leak: Leak) -> Text:
-    return Text.assemble(
-        (f"output {leak.out} depends on input {leak.in_}", "bold"),
-        f": relative size {number(leak.magnitude)}, {leak.cuts}/{leak.cuts_total} cuts",
-        (f" ({leak.probe}, {leak.mode})", MUTED),
-    )
+def _sentences(leaks: tuple[Leak, ...]) -> Iterator[Text]:
+    """One sentence per pair; behind it the probes that found it."""
+    pairs: dict[tuple[object, ...], list[Leak]] = {}
+    for leak in leaks:
+        pairs.setdefault((leak.out, leak.in_, leak.shape, leak.stage), []).append(leak)
+    for same in pairs.values():
+        first = same[0]
+        yield Text.assemble(
+            (f"output {first.out} depends on input {first.in_}", "bold"),
+            f": relative size {number(first.magnitude)}, {first.cuts}/{first.cuts_total} cuts, {first.shape}",
+            f", first seen behind {first.stage}" if first.stage else "",
+            (f" ({'; '.join(f'{leak.probe}, {leak.mode}' for leak in same)})", MUTED),
+        )

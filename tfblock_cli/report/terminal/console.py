@@ -14,6 +14,8 @@ MIN_WIDTH = 60  # narrower, a table would have to drop columns; a terminal wraps
 def make_consoles(quiet: bool) -> tuple[Console, Console]:
     """The consoles of stdout and stderr, made once and handed down. ``quiet`` silences the first.
 
+    That of stdout remembers what it printed, so that ``report.txt`` is the screen.
+
     A terminal gives its own width. Elsewhere the width is COLUMNS, or 120. NO_COLOR and TERM are respected.
     """
     return _console(sys.stdout, stderr=False, quiet=quiet), _console(sys.stderr, stderr=True, quiet=False)
@@ -41,7 +43,7 @@ def _console(stream: TextIO, *, stderr: bool, quiet: bool) -> Console:
     if isinstance(stream, TextIOWrapper):
         # An experiment's name may hold a letter that the terminal's encoding lacks: show "?", do not crash.
         stream.reconfigure(errors="replace")
-    console = Console(stderr=stderr, quiet=quiet, markup=False, highlight=False, emoji=False)
+    console = Console(stderr=stderr, quiet=quiet, record=not stderr, markup=False, highlight=False, emoji=False)
     columns = os.environ.get("COLUMNS", "")
     if not stream.isatty() and not (columns.isdecimal() and int(columns)):
         console.width = PIPE_WIDTH

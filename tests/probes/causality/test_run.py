@@ -1,0 +1,261 @@
+"""``run`` on experiments: verdicts, rows, costs, and what is said not to be proven."""
+
+import weakref
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from torch import Tensor, nn
+
+from tests.probes.causality.zoo import Net, attention, findings, row
+from tests.probes.models import experiment
+from tests.strategies import experiments
+from tfblock_cli.errors import BadInput
+from tfblock_cli.probes.causality import run
+from tfblock_cli.results.result import to_json
+from tfblock_cli.spec.attention import Attention
+from tfblock_cli.spec.base import axis_of, name_of, names
+from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.norm_placement import NormPlacement
+from tfblock_cli.spec.position import Position
+
+UNMASKED = {"attention": {"n_heads": 2, "pattern": "bidirectional"}}
+
+
+@pytest.mark.parametrize("placement", [name_of(kind) for kind in axis_of(NormPlacement)[0]])
+def test_every_placement_is_causal_and_its_maskless_twin_is_not(placement):
+    """Under both kernels: ``run`` tries the other one, too."""
+    model = {"norm_placement": placement, "n_layers": 4}
+    result = run(experiment(model))
+    assert result.verdict == "pass"
+    assert {found.verdict for found in result.data.probes} == {"clean"}
+    unmasked = run(experiment(model | UNMASKED))
+    assert unmasked.verdict == "fail"
+    assert {leak.mode for leak in unmasked.data.leaks} == {"eval sdpa", "eval, grad sdpa", "eval eager", "train sdpa"}
+
+
+@pytest.mark.parametrize("position", names(Position))
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("vocab_size", [0, 11])
+def test_heads_positions_and_inputs(position, n_kv_heads, vocab_size):
+    attention = {"n_heads": 4, "n_kv_heads": n_kv_heads}
+    model = {"position": position, "attention": attention, "vocab_size": vocab_size}
+    assert run(experiment(model)).verdict == "pass"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_exactness_holds_in_the_own_dtype_too(dtype):
+    result = run(experiment(dtype=dtype))
+    assert result.verdict == "pass"
+    assert {found.dtype for found in result.data.probes} == {"float64", dtype}
+    leaky = run(experiment(UNMASKED, dtype=dtype)).data
+    assert {leak.in_ for leak in leaky.leaks} == {1}
+    assert all(found.verdict == "LEAK" for found in leaky.probes if found.name == "suffix_cuts")
+
+
+def test_the_leak_is_named():
+    leak = run(experiment(UNMASKED, kernel="eager")).data.leaks[0]
+    assert (leak.out, leak.in_, leak.stage, leak.shape) == (0, 1, "blocks.0.attention", "full upper triangle")
+    assert (leak.cuts, leak.cuts_total) == (4, 4)
+
+
+def test_one_layer_of_three():
+    """An override makes layer 1 see everything; the stage says which one it is."""
+    overrides = [{"at": [1], "attention": {"pattern": "bidirectional"}}]
+    result = run(experiment({"n_layers": 3, "layers": overrides}))
+    assert result.verdict == "fail"
+    assert {leak.stage for leak in result.data.leaks} == {"blocks.1.attention"}
+
+
+class OffByOne(Attention):
+    """Stands in for a pattern of ours: one key too many."""
+
+    def allows(self, query: Tensor, key: Tensor) -> Tensor:
+        return key <= query + 1
+
+
+def test_a_decoder_of_ours_with_a_wrong_mask():
+    from tfblock_cli.probes.causality.check import check
+    from tfblock_cli.probes.subject import from_experiment
+    from tfblock_cli.results.progress import NoProgress
+
+    subject = from_experiment(experiment({"n_layers": 2}, kernel="eager"))
+    subject.module.get_submodule("blocks.1.attention").pattern = OffByOne(  # type: ignore[assignment]
+        n_heads=1, n_kv_heads=1, d_head=1, bias=False, out_bias=False
+    )
+    leaks = check([subject], seq_len=7, seed=0, progress=NoProgress()).leaks
+    assert {(leak.out, leak.in_, leak.stage, leak.shape) for leak in leaks} == {
+        (0, 1, "blocks.1.attention", "next token")
+    }
+
+
+def test_every_row_is_a_check():
+    result = run(experiment(UNMASKED))
+    assert [check.name for check in result.checks] == [found.name for found in result.data.probes]
+    for check, found in zip(result.checks, result.data.probes, strict=True):
+        assert check.passed == (found.verdict == "clean")
+        assert check.value == found.worst
+    assert {check.name for check in result.checks if not check.passed} == {"suffix_cuts", "gradient_map", "truncation"}
+
+
+def test_a_leak_outranks_what_cannot_be_judged():
+    """float16 overflows here, and a missing mask is seen in float64 all the same."""
+    weights = {"initialization": {"kind": "normal", "std": 60.0}, "norm_placement": "none", "final_norm": False}
+    sound = run(experiment(weights, dtype="float16"))
+    assert sound.verdict == "inconclusive"
+    assert row(sound.data, "suffix_cuts").verdict == "clean"
+    assert run(experiment(weights | UNMASKED, dtype="float16")).verdict == "fail"
+
+
+def test_one_token_is_no_proof():
+    result = run(experiment(input={"seq_len": 1}))
+    assert result.verdict == "inconclusive"
+    assert any("no future" in check.message for check in result.checks)
+
+
+@pytest.mark.parametrize("seq_len", [2, 3])
+def test_short_sequences_are_judged(seq_len):
+    assert run(experiment(input={"seq_len": seq_len})).verdict == "pass"
+    assert run(experiment(UNMASKED, input={"seq_len": seq_len})).verdict == "fail"
+
+
+def test_a_vocabulary_of_one_word_is_no_proof():
+    result = run(experiment({"vocab_size": 1}))
+    assert result.verdict == "inconclusive"
+    assert "one word" in result.checks[0].message
+
+
+def test_the_device_meta_is_refused():
+    with pytest.raises(BadInput, match="meta"):
+        run(experiment(device="meta"))
+
+
+def test_what_is_not_proven_names_what_was_run():
+    data = run(experiment(dtype="bfloat16", kernel="eager", seed=3)).data
+    said = "; ".join(data.not_proven)
+    for word in ("seed 3", "T = 5", "float64, bfloat16", "eager, sdpa", "cpu"):
+        assert word in said
+
+
+def test_the_modes_and_the_order():
+    data = run(experiment(dtype="float32")).data
+    assert [(found.name, found.mode, found.dtype) for found in data.probes] == [
+        ("preflight", "eval sdpa", "float64"),
+        ("batch_independence", "eval sdpa", "float64"),
+        ("suffix_cuts", "eval sdpa", "float64"),
+        ("gradient_map", "eval, grad sdpa", "float64"),
+        ("truncation", "eval sdpa", "float64"),
+        ("preflight", "eval eager", "float64"),
+        ("batch_independence", "eval eager", "float64"),
+        ("suffix_cuts", "eval eager", "float64"),
+        ("preflight", "train sdpa", "float64"),
+        ("batch_independence", "train sdpa", "float64"),
+        ("suffix_cuts", "train sdpa", "float64"),
+        ("preflight", "eval sdpa", "float32"),
+        ("suffix_cuts", "eval sdpa", "float32"),
+    ]
+
+
+@pytest.mark.parametrize("T", [5, 9, 40])
+def test_costs_are_what_the_protocol_says(T):
+    data = run(experiment(input={"seq_len": T})).data
+    assert (row(data, "suffix_cuts").forwards, row(data, "suffix_cuts").cuts_tried) == (1 + 2 * (T - 1), T - 1)
+    assert (row(data, "gradient_map").forwards, row(data, "gradient_map").vjps) == (1, T)
+    assert row(data, "truncation").forwards == T
+    assert row(data, "preflight").forwards == row(data, "batch_independence").forwards == 4
+    ladder = row(data, "suffix_cuts", "train")
+    assert (ladder.cuts_tried < T - 1) == (ladder.pairs_covered < 1) == (T > 32)
+
+
+def test_dropout_is_off_in_train_mode():
+    assert run(experiment({"dropout": 0.5})).verdict == "pass"
+
+
+def test_two_runs_are_equal():
+    asked = experiment(UNMASKED, dtype="float32")
+    assert to_json(run(asked)) == to_json(run(asked))
+
+
+class NoDouble(Net):
+    """As on a device that has no float64."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            raise RuntimeError("no kernel for Double")
+        return super().forward(x)
+
+
+def test_without_float64_all_runs_in_float32_and_says_so():
+    data = findings(NoDouble(attention()))
+    assert {(found.verdict, found.dtype) for found in data.probes} == {("clean", "float32")}
+    assert "float64 cannot be used here (no kernel for Double)" in data.probes[0].message
+    assert "float32" in "; ".join(data.not_proven)
+    leaky = findings(NoDouble(attention(lambda h, q, k: k <= q + 1)))
+    assert {leak.probe for leak in leaky.leaks} == {"suffix_cuts", "gradient_map", "truncation"}
+
+
+class Counting(nn.Module):
+    """A model that knows how many of its outputs are still held when it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net(attention())
+        self.held: list[weakref.ref[Tensor]] = []
+        self.most = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.most = max(self.most, sum(output() is not None for output in self.held))
+        y: Tensor = self.net(x)
+        self.held.append(weakref.ref(y.untyped_storage()))  # type: ignore[arg-type]
+        return y
+
+
+@pytest.mark.parametrize("T", [8, 32])
+def test_memory_does_not_grow_with_the_number_of_cuts(T):
+    model = Counting()
+    findings(model, seq_len=T)
+    assert len(model.held) > 3 * T
+    assert model.most <= 4
+
+
+class Listener:
+    """Progress that adds up."""
+
+    def __init__(self) -> None:
+        self.total = self.done = 0
+        self.descriptions: list[str] = []
+
+    def start(self, description: str, total: int) -> None:
+        self.descriptions.append(description)
+        self.total += total
+
+    def advance(self, n: int = 1) -> None:
+        self.done += n
+
+    def stop(self) -> None:
+        self.descriptions.append("")
+
+
+def test_progress_reaches_its_end():
+    listener = Listener()
+    run(experiment(), progress=listener)
+    assert listener.done == listener.total > 0
+    assert listener.descriptions[-1] == ""
+    assert "gradient map, eval, grad sdpa" in listener.descriptions
+
+
+def with_pattern(asked: Experiment, pattern: str) -> Experiment:
+    """The same, with one pattern in every layer."""
+    model = asked.model_dump()["model"]
+    model["layers"] = ()
+    model["attention"]["pattern"] = {"kind": pattern}
+    return Experiment.model_validate(asked.model_dump() | {"model": model})
+
+
+@settings(max_examples=12)
+@given(experiments(overrides=False))
+def test_any_causal_model_passes_and_its_maskless_twin_fails(asked):
+    assume(asked.input.seq_len > 1 and asked.model.d_model > 2)
+    causal, unmasked = run(with_pattern(asked, "causal")), run(with_pattern(asked, "bidirectional"))
+    assert causal.verdict == "pass", [found for found in causal.data.probes if found.verdict != "clean"]
+    assert unmasked.verdict == "fail"

@@ -1,0 +1,93 @@
+"""Session: a subject in one mode, asked through a meter that counts what it costs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tfblock_cli.modules.initialization import generator
+from tfblock_cli.probes.subject import Subject
+from tfblock_cli.results.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a model runs: in train or eval mode, with or without recording for a backward pass.
+
+    Some kernels are chosen by it, so a model can be right in one mode and leak in another.
+    """
+
+    training: bool
+    grad: bool
+
+    def name(self, kernel: str) -> str:
+        """As reports have it, with the kernel."""
+        words = "train" if self.training else "eval, grad" if self.grad else "eval"
+        return f"{words} {kernel}".rstrip()
+
+
+EVAL = Mode(training=False, grad=False)
+EVAL_GRAD = Mode(training=False, grad=True)
+TRAIN = Mode(training=True, grad=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """Calls a subject, draws its content from a seed, and counts.
+
+    Attributes:
+        forwards: Forward passes so far.
+        vjps: Backward passes so far.
+    """
+
+    subject: Subject
+    mode: Mode
+    dtype: torch.dtype
+    seq_len: int
+    seed: int
+    progress: Progress
+    forwards: int = field(default=0, init=False)
+    vjps: int = field(default=0, init=False)
+
+    @property
+    def mode_name(self) -> str:
+        """As reports have it."""
+        return self.mode.name(self.subject.kernel)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Put the subject into the session's mode and dtype, for a while."""
+        with self.subject.lend(self.dtype, training=self.mode.training), torch.set_grad_enabled(self.mode.grad):
+            yield
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One forward pass. The graph that the mode may have recorded is dropped."""
+        return self.recorded(x).detach()
+
+    def recorded(self, x: Tensor) -> Tensor:
+        """One forward pass, with the graph."""
+        self.forwards += 1
+        y = self.subject(x)
+        self.progress.advance()
+        return y
+
+    def draw(self, name: str, batch_size: int = 1) -> Tensor:
+        """Content (B, T) or (B, T, D) that depends on the seed and the name alone."""
+        random = generator(self.seed, f"causality.{name}")
+        return self.subject.draw((batch_size, self.seq_len), random, self.dtype)
+
+    def redraw(self, x: Tensor, name: str, scale: float = 1.0) -> Tensor:
+        """Other content than x's at every position, which depends on the seed and the name alone."""
+        return self.subject.redraw(x, generator(self.seed, f"causality.{name}"), scale)
+
+
+def change_T(a: Tensor, b: Tensor) -> Tensor:
+    """The largest difference of each position (T,) between two outputs (B, T, ...); nan where it cannot be told."""
+    return (a - b).abs().movedim(1, 0).flatten(1).amax(1)
+
+
+def size(y: Tensor) -> float:
+    """The largest absolute value, by which changes are divided; 1 where everything is 0."""
+    return float(y.abs().max()) or 1.0
