@@ -35,10 +35,11 @@ NOISE = 1e-12
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TOKEN = re.compile(r"x(?=\d)|[^\W\d]\w*|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|─+|\S")
 _MASKS = (
-    (re.compile(r"\d{8}T\d{6}Z|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
+    (re.compile(r"\d{8}T\d{6}Z(-\S+-)[0-9a-f]{8}\b"), r"TIME\1HASH"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r'(?<="duration_s": )\d[\d.]*|\b\d+(\.\d+)? m?s\b'), "DURATION"),
 )
-_SET_UP = re.compile(r"^(?:- run: |\.venv/bin/)?(tfblock .*)$")
+_COMMAND = re.compile(r"^(?:- run: |\.venv/bin/)?(tfblock .*)$")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def session(text: str) -> Iterator[Shown]:
 def commands(text: str) -> Iterator[str]:
     """The command lines of a ``bash`` or ``yaml`` block."""
     for line in text.splitlines():
-        found = _SET_UP.match(line.strip())
+        found = _COMMAND.match(line.strip())
         if found:
             yield found[1]
 
@@ -122,7 +123,7 @@ def printed(command: str, folder: Path) -> Printed:
 
 
 def agree(shown: str, seen: str) -> bool:
-    """Whether two lines say the same: words and counts exactly, other numbers to 2 %, times not at all."""
+    """Whether two lines say the same: words and counts exactly, other numbers to 2 %, times and hashes not at all."""
     mine, theirs = _tokens(shown), _tokens(seen)
     return len(mine) == len(theirs) and all(map(_same, mine, theirs))
 

@@ -26,7 +26,7 @@ def _set_up_lines(text: str) -> list[str]:
 def test_the_readme_has_a_line_for_the_main_job_and_one_for_the_tests():
     lines = _set_up_lines((ROOT / "README.md").read_text(encoding="utf-8"))
     assert [line.rpartition(" && ")[2] for line in lines] == [
-        ".venv/bin/tfblock gradflow pre_vs_post",
+        ".venv/bin/tfblock gradflow norm_placements",
         ".venv/bin/python -m pytest",
     ]
 
@@ -74,7 +74,7 @@ def test_ci_ends_with_the_closing_line_of_pytest(clone):
         assert any(line.startswith(f"called {tool}") for line in called)
     for experiment in (ROOT / "experiments").glob("*.toml"):
         assert any(line.startswith(f"called tfblock params {experiment.stem} ") for line in called)
-    assert "called tfblock gradflow pre_vs_post" in called
+    assert "called tfblock gradflow norm_placements" in called
 
 
 @pytest.mark.parametrize(

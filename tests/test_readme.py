@@ -78,7 +78,7 @@ def test_the_readme_shows_a_failing_check():
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
 def test_what_is_shown_fits(document):
     text = chain.from_iterable(block.text.splitlines() for block in blocks(document, "console"))
-    assert all(len(line) <= WIDTH for line in text)
+    assert not [line for line in text if len(line) > WIDTH and not line.startswith("error: ")]  # errors do not wrap
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -97,7 +97,7 @@ def test_the_readme_names_every_shipped_experiment(name):
         ("──────", "───"),
         ('"duration_s": 0.105', '"duration_s": 7.2'),
         ("it took 3.4 s", "it took 12 s"),
-        ("saved runs/20261129T174205Z-params-x-3f9c1a2b", "saved runs/20270101T000000Z-params-x-3f9c1a2b"),
+        ("saved runs/20261129T174205Z-params-x-3f9c1a2b", "saved runs/20270101T000000Z-params-x-00000000"),
     ],
 )
 def test_lines_that_agree(shown, seen):
@@ -117,7 +117,7 @@ def test_lines_that_agree(shown, seen):
         ("mean 1.00e-4", "mean 1.03e-4"),
         ("worst 0", "worst 6.79e-16"),
         ("one two", "one"),
-        ("saved runs/20261129T174205Z-params-x-3f9c1a2b", "saved runs/20261129T174205Z-params-x-3f9c1a2c"),
+        ("saved runs/20261129T174205Z-params-x-3f9c1a2b", "saved runs/20261129T174205Z-params-y-3f9c1a2b"),
     ],
 )
 def test_lines_that_do_not(shown, seen):
