@@ -3,19 +3,20 @@
 The keys are read from the spec classes, so a new kind or key is drawn as soon as it exists.
 """
 
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from tfblock_cli.spec.attention import Pattern
-from tfblock_cli.spec.base import Kind, axis_of, name_of, names
+from tfblock_cli.spec.base import Axis, Kind, axis_of, name_of
 from tfblock_cli.spec.experiment import DType, Experiment, Kernel
 from tfblock_cli.spec.ffn import FFN
 from tfblock_cli.spec.initialization import AnyInitialization
 from tfblock_cli.spec.norm import Norm, OptionalNorm
 from tfblock_cli.spec.norm_placement import NormPlacement, Placement
 from tfblock_cli.spec.position import Position
-from tfblock_cli.spec.settings import Metric
+from tfblock_cli.spec.settings import AtOneDepth, Slope
 
 Table = dict[str, Any]
 BOOLEANS = st.booleans()
@@ -26,20 +27,40 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     """Of a key inside a kind: floats are above 0, counts small."""
     if get_origin(annotation) is Literal:
         return st.sampled_from(get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return st.lists(values(get_args(annotation)[0]), min_size=1, max_size=3)
+    if get_origin(annotation) is Annotated:
+        return values(get_args(annotation)[0])
     small = {bool: BOOLEANS, int: st.integers(1, 12), float: st.floats(1e-6, 2.0)}
     return small[annotation]
 
 
 def tables(kind: type[Kind]) -> st.SearchStrategy[Table]:
     """Of one kind, with any of its keys."""
-    keys = {name: values(field.annotation) for name, field in kind.model_fields.items() if name != "kind"}
-    return st.fixed_dictionaries({"kind": st.just(name_of(kind))}, optional=keys)
+    keys = {
+        name: axes(field.rebuild_annotation()) if is_axis(field) else values(field.annotation)
+        for name, field in kind.model_fields.items()
+        if name != "kind"
+    }
+    required = {name: keys.pop(name) for name in tuple(keys) if kind.model_fields[name].is_required()}
+    return st.fixed_dictionaries({"kind": st.just(name_of(kind))} | required, optional=keys)
+
+
+def is_axis(field: FieldInfo) -> bool:
+    """Whether the key is itself one of several kinds."""
+    return any(isinstance(item, Axis) for item in field.metadata)
 
 
 def axes(annotation: Any) -> st.SearchStrategy[str | Table]:
     """A shorthand, an alias or a table of any kind."""
     kinds, _ = axis_of(annotation)
-    return st.one_of(st.sampled_from(names(annotation)), *map(tables, kinds))
+    short = [name for kind in kinds if not has_required_keys(kind) for name in (name_of(kind), *kind.aliases)]
+    return st.one_of(st.sampled_from(short) if short else st.nothing(), *map(tables, kinds))
+
+
+def has_required_keys(kind: type[Kind]) -> bool:
+    """Whether its name alone does not describe it."""
+    return any(field.is_required() for field in kind.model_fields.values())
 
 
 def placement_kinds(n_layers: int) -> list[type[Kind]]:
@@ -115,20 +136,32 @@ def model_tables(draw: st.DrawFn, *, overrides: bool = True) -> Table:
 
 
 @st.composite
-def gradflow_tables(draw: st.DrawFn, vocab_size: int) -> Table:
-    """[gradflow]."""
-    depths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=2, unique=True))
+def gradflow_tables(draw: st.DrawFn, model: Table) -> Table:
+    """[gradflow] of a model: what it asks for can be measured there."""
+    vocab_size = model["vocab_size"]
+    shallowest = model.get("n_layers", 2) if "layers" in model else 1  # where every override finds its layers
+    depths = draw(st.lists(st.integers(shallowest, 4), min_size=1, max_size=2, unique=True))
     kinds = placement_kinds(min(depths))
     chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3, unique=True))
     named = st.sampled_from([name_of(kind) for kind in chosen])
     compared = [draw(st.just(name_of(kind)) | tables(kind)) for kind in chosen]
     number = st.floats(-10, 10)
-    absent = "grad.input" if vocab_size else "grad.embedding"
-    metrics = st.sampled_from([metric for metric in get_args(Metric) if metric != absent])
-    expect = st.fixed_dictionaries(
-        {"metric": metrics, "placement": named, "min": number},
-        optional={"over": named, "depth": st.sampled_from([0, *depths]), "max": number},
+    absent = {"grad.input" if vocab_size else "grad.embedding"}
+    if not vocab_size or model.get("tie_embeddings"):
+        absent.add("grad.head")
+    here = [metric for metric in get_args(AtOneDepth) if metric not in absent]
+    limits = st.tuples(number, number).map(lambda pair: {"min": min(pair), "max": max(pair)})
+    expect = st.builds(
+        lambda table, limits: table | limits,
+        st.fixed_dictionaries(
+            {"metric": st.sampled_from(here), "placement": named},
+            optional={"over": named, "depth": st.sampled_from([0, *depths])},
+        ),
+        limits | number.map(lambda low: {"min": low}),
     )
+    if len(depths) > 1:
+        slope = st.sampled_from([f"slope.{metric}" for metric in here if f"slope.{metric}" in get_args(Slope)])
+        expect |= st.fixed_dictionaries({"metric": slope, "placement": named, "min": number})
     keys = {
         "baseline": named,
         "seeds": st.integers(1, 3),
@@ -148,7 +181,7 @@ def experiment_tables(draw: st.DrawFn, *, overrides: bool = True) -> Table:
         "seed": st.integers(0, 2**63 - 1),
         "dtype": st.sampled_from(get_args(DType)),
         "kernel": st.sampled_from(get_args(Kernel)),
-        "gradflow": gradflow_tables(model["vocab_size"]),
+        "gradflow": gradflow_tables(model),
         "causality": st.just({"declare": "causal"}) | st.just({}),
     }
     given = draw(st.fixed_dictionaries({"input": st.fixed_dictionaries(sizes)}, optional=keys))

@@ -7,12 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfblock_cli.api import build, causality, forward, gradflow, load, params
+    from tfblock_cli.api import assert_causal, build, causality, check_causality, forward, gradflow, load, params
     from tfblock_cli.modules.block import Block
     from tfblock_cli.modules.decoder import Decoder
 
 __version__ = "0.1.0"
-__all__ = ["Block", "Decoder", "build", "causality", "forward", "gradflow", "load", "params"]
+__all__ = [
+    "Block",
+    "Decoder",
+    "assert_causal",
+    "build",
+    "causality",
+    "check_causality",
+    "forward",
+    "gradflow",
+    "load",
+    "params",
+]
 
 _HOMES = {"Block": "tfblock_cli.modules.block", "Decoder": "tfblock_cli.modules.decoder"}
 

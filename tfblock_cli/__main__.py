@@ -30,6 +30,8 @@ def run(arguments: list[str]) -> int:
     try:
         return _run_app(arguments)
     except BadInput as error:
+        if error.__cause__ and "--debug" in arguments:  # code that is not ours raised it
+            _show_traceback(error)
         for problem in error.problems:
             streams.note(f"error: {problem}")
         return ExitCode.USAGE
@@ -49,11 +51,15 @@ def run(arguments: list[str]) -> int:
 
 def _unexpected(error: BaseException, arguments: list[str]) -> int:
     if "--debug" in arguments:  # not from the parsed options: reading them may be what failed
-        import traceback
-
-        streams.note("".join(traceback.format_exception(error)).rstrip())
+        _show_traceback(error)
     streams.note(f"error: {_in_one_line(error)}")
     return ExitCode.NO_ANSWER
+
+
+def _show_traceback(error: BaseException) -> None:
+    import traceback
+
+    streams.note("".join(traceback.format_exception(error)).rstrip())
 
 
 def _run_app(arguments: list[str]) -> int:

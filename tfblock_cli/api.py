@@ -7,14 +7,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfblock_cli import loading
 from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Result
 from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.target import AnyExperiment, TargetExperiment
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from tfblock_cli.modules.decoder import Decoder
     from tfblock_cli.results.causality import CausalityData
     from tfblock_cli.results.forward import ForwardData
@@ -25,6 +28,7 @@ FORWARD_DEFAULTS: Mapping[str, Any] = {"kernel": "eager"}
 """What forward assumes below the file and the flags: it shows stages that the fused kernel never stores."""
 
 _NOBODY = NoProgress()
+_Asked = TypeVar("_Asked", bound=AnyExperiment)
 
 
 def load(source: str | Path, *, set: Sequence[str] = ()) -> Experiment:
@@ -64,17 +68,108 @@ def forward(
     from tfblock_cli.probes import forward
 
     experiment = _experiment(experiment, FORWARD_DEFAULTS)
-    with _torch_threads(experiment.threads):
+    with _torch_settings(experiment.threads):
         return forward.run(experiment, head=head, progress=progress)
 
 
-def causality(experiment: Experiment | str | Path, *, progress: Progress = _NOBODY) -> "Result[CausalityData]":
-    """Does any output see the future?"""
+def causality(
+    experiment: AnyExperiment | str | Path, *, trust: bool = False, progress: Progress = _NOBODY
+) -> "Result[CausalityData]":
+    """Does any output see the future? ``trust`` lets a file name the code that is run: its [target]."""
     from tfblock_cli.probes import causality
 
-    experiment = _experiment(experiment)
-    with _torch_threads(experiment.threads):
+    if isinstance(experiment, str | Path):
+        experiment = _load_any(experiment, trust=trust)
+    with _torch_settings(experiment.threads):
+        if isinstance(experiment, TargetExperiment):
+            return causality.run_target(experiment, progress=progress)
         return causality.run(experiment, progress=progress)
+
+
+def self_test(experiment: Experiment, *, progress: Progress = _NOBODY) -> "Result[CausalityData]":
+    """Is the causality check right about models whose causality is known? The experiment gives the seed alone."""
+    from tfblock_cli.probes.causality.self_test import self_test
+
+    with _torch_settings(experiment.threads):
+        return self_test(experiment, progress=progress)
+
+
+def check_causality(
+    model: "nn.Module",
+    example: "Tensor | None" = None,
+    *,
+    vocab_size: int = 0,
+    d_model: int = 0,
+    seq_len: int = 0,
+    declare: str | Mapping[str, Any] = "causal",
+    output_key: str | int = "",
+    weights: str = "as-is",
+    dtypes: Sequence[str] = (),
+    budget: int = 64,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = _NOBODY,
+) -> "Result[CausalityData]":
+    """Does any output of a model see the future? The model comes back unchanged.
+
+    Args:
+        model: From ids (B, T), or vectors (B, T, D), to one output per position (B, T, ...).
+        example: An input, whose kind and length are taken; its content is not, since it is drawn from the seed.
+        vocab_size: V, for ids below V; without it the rows of the table that the example is looked up in.
+        d_model: D, for vectors; without it the example's width.
+        seq_len: T; without it the example's, else 16.
+        declare: What may be seen: "causal", "window=16", "prefix=4", "documents=5,7", "bidirectional", or a table.
+        output_key: The output to read, by attribute, key or index; "" is the tensor itself, else its ``logits``,
+            else its first item.
+        weights: "as-is", or "rescaled": drawn anew for the time of the check, so large that no leak is small.
+        dtypes: What to compute in; float64, then the model's own, unless given.
+        budget: Forward passes at length T, if that is not the length at which every cut is tried.
+        seed: All content is drawn from it.
+        threads: That torch may use meanwhile.
+        progress: Told about every pass.
+
+    Raises:
+        tfblock_cli.errors.BadInput: The model does not take what it was said to take, or a value is wrong.
+    """
+    from tfblock_cli.probes import causality
+    from tfblock_cli.probes.target import kind_of
+
+    with _torch_settings(threads):
+        taken = kind_of(model, example, vocab_size=vocab_size, d_model=d_model)
+        shortest = {} if example is None else {"seq_len": example.shape[1]}
+        settings = {"declare": declare, "dtypes": list(dtypes), "budget": budget, "weights": weights}
+        experiment = loading.target_experiment(
+            {
+                "name": type(model).__name__,
+                "seed": seed,
+                "threads": threads,
+                "input": {"seq_len": seq_len} if seq_len else shortest,
+                "target": {"factory": "in:memory", "output_key": output_key, **taken},
+                "causality": settings,
+            }
+        )
+        return causality.run_module(model, experiment, progress=progress)
+
+
+def assert_causal(model: "nn.Module", example: "Tensor | None" = None, *, strict: bool = False, **options: Any) -> None:
+    """Assert that no output of a model sees the future: for test suites.
+
+    Args:
+        model: As of ``check_causality``, and unchanged afterwards.
+        example: As there.
+        strict: Rounding fails, too, where a correct decoder has none.
+        options: As there.
+
+    Raises:
+        AssertionError: It leaks, or it cannot be told; with the report.
+        tfblock_cli.errors.BadInput: The model does not take what it was said to take, or a value is wrong.
+    """
+    __tracebackhide__ = True  # pytest then points at the caller's line
+    from tfblock_cli.report.terminal import to_text
+
+    result = check_causality(model, example, **options)
+    if result.verdict != "pass" or (strict and result.warnings):
+        raise AssertionError(f"{type(model).__name__} is not causal\n{to_text(result)}")
 
 
 def gradflow(experiment: Experiment | str | Path, *, progress: Progress = _NOBODY) -> "Result[GradflowData]":
@@ -82,7 +177,7 @@ def gradflow(experiment: Experiment | str | Path, *, progress: Progress = _NOBOD
     from tfblock_cli.probes import gradflow
 
     experiment = _experiment(experiment)
-    with _torch_threads(experiment.threads):
+    with _torch_settings(experiment.threads):
         return gradflow.run(experiment, progress=progress)
 
 
@@ -91,20 +186,28 @@ def _experiment(asked: Experiment | str | Path, defaults: Mapping[str, Any] | No
 
 
 def _load(source: str | Path, sets: Sequence[str], defaults: Mapping[str, Any]) -> Experiment:
-    loaded = loading.load(source, flags=(), sets=sets, defaults=defaults)
+    return _warned(loading.load(source, flags=(), sets=sets, defaults=defaults)).experiment
+
+
+def _load_any(source: str | Path, *, trust: bool) -> AnyExperiment:
+    return _warned(loading.load_any(source, trust=trust)).experiment
+
+
+def _warned(loaded: loading.Loaded[_Asked]) -> loading.Loaded[_Asked]:
     for warning in loaded.warnings:
-        warnings.warn(warning, stacklevel=3)
-    return loaded.experiment
+        warnings.warn(warning, stacklevel=4)
+    return loaded
 
 
 @contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
-    """So many threads inside, as many as before behind: the caller's program goes on."""
+def _torch_settings(threads: int) -> Iterator[None]:
+    """So many threads and the ordinary grad mode inside; as before behind: the caller's program goes on."""
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
         torch.set_num_threads(before)

@@ -93,6 +93,10 @@ def test_visible_pairs_are_counted_one_by_one():
     for name in ("attention.scores", "attention.context"):
         assert by_stage[name].dense == 12 * 2 * 16 * 768
         assert by_stage[name].visible == 12 * 2 * 10 * 768
+    window = model(GPT2, attention={"n_heads": 12, "pattern": {"kind": "sliding_window", "window": 2}})
+    for stage in flops(window, 1, 4).stages:
+        if stage.name in ("attention.scores", "attention.context"):
+            assert (stage.dense, stage.visible) == (12 * 2 * 16 * 768, 12 * 2 * 7 * 768)  # 1 + 2 + 2 + 2 pairs
     both = model(GPT2, attention={"n_heads": 12, "pattern": "bidirectional"})
     assert flops(both, 1, 4).visible == flops(both, 1, 4).dense == counted.dense
 

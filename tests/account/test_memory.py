@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tests.modules.models import block_of
+from tests.modules.models import EVERY_PATTERN, block_of
 from tfblock_cli.account.memory import activations, backward_bytes, forward_bytes, memory
 from tfblock_cli.modules.decoder import build
 from tfblock_cli.probes import forward
@@ -50,6 +50,7 @@ def kept(asked: Experiment) -> int:
 
 PLACEMENTS = (
     *("pre", "post", "sandwich", "reordered", "deepnorm", "lns", "mixln", "none", "parallel"),
+    *("b2t", "layerscale", "subln"),
     {"kind": "parallel", "shared_norm": False},
 )
 FFNS = (
@@ -117,6 +118,41 @@ def test_llama_3_8b_caches_128_kib_per_token():
     assert found.kv_cache == 2**30
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("pattern", EVERY_PATTERN, ids=str)
+def test_patterns_keep_what_they_keep(kernel, pattern):
+    """Only the fused kernel keeps masks, one for each layer: those that it does not know by itself."""
+    for dtype, shape, (n_heads, n_kv_heads, _) in product(DTYPES, SHAPES, HEADS):
+        attention = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "pattern": pattern.model_dump()}
+        asked = experiment(dtype=dtype, kernel=kernel, batch_size=shape[0], seq_len=shape[1], attention=attention)
+        assert activations(asked) == kept(asked)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [],
+        [{"at": "::2", "attention": {"pattern": {"kind": "sliding_window", "window": 3}}}],
+        [{"at": [1], "attention": {"pattern": {"kind": "sliding_window", "window": 50}}}],
+        [{"at": [1, 2], "attention": {"n_kv_heads": 1, "pattern": {"kind": "documents", "lengths": [2, 4]}}}],
+        [{"at": [3], "attention": {"pattern": {"kind": "prefix", "length": 2}}}],
+    ],
+    ids=str,
+)
+def test_a_full_cache_has_the_bytes_of_the_account(dtype, layers):
+    asked = experiment(dtype=dtype, max_seq_len=11, attention={"n_heads": 4, "n_kv_heads": 2}, layers=layers)
+    decoder = build(asked)
+    cache, x = decoder.new_cache(2), torch.zeros(2, 11, 24, dtype=getattr(torch, dtype))
+    sizes = []
+    with torch.no_grad():
+        for chunk in x.split([2, 4, 1, 4], dim=1):
+            decoder(chunk, cache=cache)
+            sizes.append(cache.bytes)
+    assert sizes[0] == 2 * 2 * memory(asked).kv_cache_per_token
+    assert sizes[-1] == memory(asked).kv_cache
+
+
 def test_layers_that_differ_keep_and_cache_their_own():
     asked = experiment(layers=[{"at": "1::2", "attention": {"n_kv_heads": 1}, "ffn": "geglu"}])
     assert activations(asked) == kept(asked)
@@ -138,8 +174,17 @@ def peak(run: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("n_layers", "vocab_size", "seq_len"), [(1, 0, 512), (4, 0, 128), (2, 5000, 128)])
-def test_bounds_are_never_exceeded_and_not_far_away(kernel, dtype, n_layers, vocab_size, seq_len):
+@pytest.mark.parametrize(
+    ("n_layers", "vocab_size", "seq_len", "pattern"),
+    [
+        (1, 0, 512, "causal"),
+        (4, 0, 128, "causal"),
+        (2, 5000, 128, "causal"),
+        (1, 0, 512, {"kind": "sliding_window", "window": 64}),
+        (2, 0, 512, {"kind": "documents", "lengths": [100, 30]}),
+    ],
+)
+def test_bounds_are_never_exceeded_and_not_far_away(kernel, dtype, n_layers, vocab_size, seq_len, pattern):
     asked = experiment(
         dtype=dtype,
         kernel=kernel,
@@ -147,7 +192,7 @@ def test_bounds_are_never_exceeded_and_not_far_away(kernel, dtype, n_layers, voc
         n_layers=n_layers,
         vocab_size=vocab_size,
         seq_len=seq_len,
-        attention={"n_heads": 4, "n_kv_heads": 2},
+        attention={"n_heads": 4, "n_kv_heads": 2, "pattern": pattern},
     )
     for bound, run in ((forward_bytes, lambda: forward.run(asked)), (backward_bytes, lambda: measure(asked, {}))):
         used = peak(run)

@@ -6,6 +6,7 @@ import pytest
 
 from tfblock_cli.cli.options import GRADFLOW, INPUT, MODEL, RUN, KeyOption
 from tfblock_cli.loading import Loaded
+from tfblock_cli.spec.experiment import Experiment
 
 VALUES = {
     "model.d_model": ("32", 32),
@@ -42,20 +43,20 @@ VALUES = {
 def loaded(tfblock, monkeypatch):
     """What a command line makes of the experiment, without measuring it."""
 
-    def call(*arguments: str) -> Loaded:
+    def call(*arguments: str) -> Loaded[Experiment]:
         seen: list[Any] = []
         for name in ("params", "forward", "causality", "gradflow"):
             monkeypatch.setattr(f"tfblock_cli.cli.{name}.answer", lambda *given: seen.append(given))
         outcome = tfblock(*arguments)
         assert outcome.code == 0, outcome.err
         experiments = next(given for given in seen[0] if isinstance(given, list))
-        found: Loaded = experiments[0]
+        found: Loaded[Experiment] = experiments[0]
         return found
 
     return call
 
 
-def at(loaded: Loaded, key: str) -> Any:
+def at(loaded: Loaded[Experiment], key: str) -> Any:
     value: Any = loaded.experiment
     for name in key.split("."):
         value = getattr(value, name)

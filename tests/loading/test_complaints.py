@@ -4,7 +4,7 @@ import pytest
 
 from tests.loading.conftest import FILE
 from tfblock_cli.errors import BadInput
-from tfblock_cli.loading import Flag, load
+from tfblock_cli.loading import Flag, load, shipped
 
 Write = Callable[..., str]
 
@@ -64,7 +64,7 @@ FILES: list[tuple[str, str]] = [
     ("d_modle = 3\n" + FILE, "d_modle: unknown key; did you mean model.d_model?"),
     ("qqqqq = 3\n" + FILE,
      "qqqqq: unknown key; an experiment has name, seed, dtype, device, kernel, threads, input, model, causality, "
-     "gradflow"),
+     "gradflow, target"),
     (FILE + "n_kv_head = 2", "model.attention.n_kv_head: unknown key; did you mean model.attention.n_kv_heads?"),
     (MODEL + "norm.qqqqq = 3\n" + HEADS, "model.norm.qqqqq: unknown key; model.norm has kind, eps"),
     (MODEL + "norm = 'rms'\n" + HEADS, f"model.norm: {KINDS}, got the text 'rms'; did you mean 'rmsnorm'?"),
@@ -74,7 +74,11 @@ FILES: list[tuple[str, str]] = [
     ("kernel = 'egar'\n" + FILE,
      "kernel: expected one of 'sdpa', 'eager', got the text 'egar'; did you mean 'eager'?"),
     ("device = 'gpu'\n" + FILE, "device: expected text such as 'cpu' or 'cuda:1', got the text 'gpu'"),
-    ("causality.declare = 'no'\n" + FILE, "causality.declare: expected 'causal', got the text 'no'"),
+    (
+        "causality.declare = 'no'\n" + FILE,
+        "causality.declare: expected one of auto, causal, sliding_window, prefix, documents, bidirectional, or a table "
+        "with such a kind, got the text 'no'",
+    ),
     # Rules between keys
     (FILE.replace("n_heads = 4", "n_heads = 3"),
      "model.d_model, model.attention.n_heads: d_model = 16 is not divisible by n_heads = 3; change one or give "
@@ -95,7 +99,7 @@ FILES: list[tuple[str, str]] = [
     (FILE + "[[model.layers]]\nat = 3",
      "model.layers.0.at: expected an array, each a whole number from -2147483647 to 2147483647 "
      "or text such as '1::2', got 3"),
-    (FILE + "[[model.layers]]\nat = [2]", "model.layers.0.at: at = (2,) names none of the 2 layers"),
+    (FILE + "[[model.layers]]\nat = [2]", "model.layers.0.at: there is no layer 2: the layers are 0 to 1"),
     (FILE + "[[model.layers]]\nat = [0]\nattention.n_head = 3",
      "model.layers.0.attention.n_head: unknown key; did you mean model.layers.0.attention.n_heads?"),
     (FILE + "[[model.layers]]\nat = '::1'\nffn.d_ff = '3'", f"model.layers.0.ffn.d_ff: {COUNT}, got the text '3'"),
@@ -120,7 +124,7 @@ def test_overrides_are_applied_one_after_the_other(write: Write) -> None:
     gated = "[[model.layers]]\nat = [1]\nffn = 'swiglu'\n"
     load(write(FILE + relu))
     load(write(FILE + relu + gated))
-    message = "x.toml: model.layers.1.ffn.activation: unknown key; model.layers.1.ffn has kind, d_ff, bias"
+    message = "x.toml: model.layers.1.ffn.activation: unknown key; model.layers.1.ffn has kind, d_ff, bias, inner_norm"
     assert complaint(write(FILE + gated + relu)) == message
 
 
@@ -227,8 +231,7 @@ def test_a_flag_and_a_file_are_both_named(write: Write) -> None:
 
 def test_nothing_at_all() -> None:
     assert complaint() == (
-        "no experiment: give a TOML file, a run folder or one of decoder_block, gpt2, norm_placements, pre_vs_post, "
-        "tiny_transformer, or --d and --heads"
+        f"no experiment: give a TOML file, a run folder or one of {', '.join(shipped())}, or --d and --heads"
     )
 
 

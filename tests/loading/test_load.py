@@ -6,6 +6,7 @@ import pytest
 
 from tests.loading.conftest import FILE
 from tfblock_cli.loading import Flag, Loaded, load, shipped
+from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.ffn import MLP, SwiGLU
 from tfblock_cli.spec.norm import LayerNorm
 from tfblock_cli.spec.norm_placement import Sandwich
@@ -17,7 +18,7 @@ HEADS = Flag("--heads", "model.attention.n_heads", 2)
 BIAS_KEYS = ("model.bias", "model.attention.bias", "model.attention.out_bias", "model.ffn.bias", "model.head_bias")
 
 
-def kernel(loaded: Loaded) -> str:
+def kernel(loaded: Loaded[Experiment]) -> str:
     return loaded.experiment.kernel
 
 

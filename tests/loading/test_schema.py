@@ -7,13 +7,14 @@ from typing import Any
 import jsonschema
 import pytest
 from hypothesis import given, settings
+from pydantic import TypeAdapter
 
 from tests.strategies import experiment_tables
 from tfblock_cli.loading import load, resolved_toml, shipped
-from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.target import AnyExperiment
 
 FILE = Path(__file__).parents[2] / "docs" / "experiment.schema.json"
-SCHEMA = Experiment.model_json_schema()
+SCHEMA = TypeAdapter(AnyExperiment).json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -39,6 +40,8 @@ def test_whatever_loads_is_valid(table: dict[str, Any]) -> None:
 
 MODEL: dict[str, Any] = {"d_model": 8, "attention": {"n_heads": 2}}
 
+TARGET: dict[str, Any] = {"factory": "mine:model", "vocab_size": 8}
+
 WRONG: list[dict[str, Any]] = [
     {},
     {"model": {}},
@@ -62,11 +65,20 @@ WRONG: list[dict[str, Any]] = [
     {"model": MODEL, "gradflow": {"loss": "sum"}},
     {"model": MODEL, "gradflow": {"placements": "pre"}},
     {"model": MODEL, "gradflow": {"expect": [{"placement": "pre", "min": 1}]}},
+    {"target": {}},
+    {"target": {"vocab_size": 8}},
+    {"target": TARGET, "model": MODEL},
+    {"target": TARGET, "gradflow": {}},
+    {"target": TARGET | {"vocab_size": -1}},
+    {"target": TARGET | {"kwargs": [1]}},
+    {"target": TARGET | {"output_key": 1.5}},
 ]
 
 
 def test_the_base_of_the_wrong_ones_is_valid() -> None:
     VALIDATOR.validate({"model": MODEL})
+    VALIDATOR.validate({"target": TARGET})
+    VALIDATOR.validate({"target": TARGET | {"kwargs": {"width": 1}, "output_key": 0}, "causality": {}})
 
 
 @pytest.mark.parametrize("table", WRONG, ids=str)

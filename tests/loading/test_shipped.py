@@ -12,6 +12,7 @@ from tfblock_cli.spec.norm_placement import Parallel
 
 REPOSITORY = Path(__file__).parents[2]
 NAMES = {"decoder_block", "gpt2", "norm_placements", "pre_vs_post", "tiny_transformer"}
+NAMES |= {"depth_slopes", "embedding_scale", "tutorial_flaws"}
 
 
 def test_in_a_checkout_they_lie_beside_the_package() -> None:
@@ -104,6 +105,6 @@ def test_the_placements_that_are_compared() -> None:
     assert pre_vs_post.model.ffn.d_ff == 4 * pre_vs_post.model.d_model == 4 * 384
     gradflow = load("norm_placements").experiment.gradflow
     kinds = [placement.kind for placement in gradflow.placements]
-    assert kinds == ["pre", "post", "sandwich", "reordered", "parallel", "none"]
+    assert kinds == ["pre", "post", "sandwich", "reordered", "deepnorm", "parallel", "lns", "mixln"]
     assert (gradflow.baseline, gradflow.seeds, gradflow.depths) == ("pre", 5, (12,))
-    assert gradflow.placements[4] == Parallel()
+    assert gradflow.placements[5] == Parallel()

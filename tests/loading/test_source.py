@@ -12,7 +12,8 @@ from tfblock_cli.loading.source import LARGEST_FILE
 Write = Callable[..., str]
 
 READABLE = (
-    "give a TOML file, a run folder or one of decoder_block, gpt2, norm_placements, pre_vs_post, tiny_transformer"
+    "give a TOML file, a run folder or one of decoder_block, depth_slopes, embedding_scale, gpt2, norm_placements, "
+    "pre_vs_post, tiny_transformer, tutorial_flaws"
 )
 
 TEXTS: list[tuple[str | bytes, str]] = [

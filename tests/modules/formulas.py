@@ -3,7 +3,9 @@
 It reads the same weights by name and shares no code with the package but the specs' plain keys.
 """
 
+from itertools import cycle
 from math import erf, pi
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +84,15 @@ def decode_block(block: BlockSpec, weights: Weights, x: Array, *, start: int = 0
         case "lns":
             x = x + attn(N("attention", x) / np.sqrt(l))
             return x + mlp(N("ffn", x) / np.sqrt(l))
+        case "b2t":
+            a = N("attention", x + attn(x))
+            return N("ffn", x + a + mlp(a))
+        case "layerscale":
+            x = x + weights["scales.attention.weight"] * attn(N("attention", x))
+            return x + weights["scales.ffn.weight"] * mlp(N("ffn", x))
+        case "subln":
+            x = x + attn(N("attention", x))
+            return x + mlp(N("ffn", x))
         case "none":
             x = x + attn(x)
             return x + mlp(x)
@@ -118,12 +129,34 @@ def attention(block: BlockSpec, weights: Weights, x: Array, *, start: int = 0, w
         if block.position.kind == "rope":
             q, k = (turn(part, block.position.theta, start) for part in (q, k))
         for t in range(T):
-            seen = slice(0, t + 1) if spec.pattern.kind == "causal" else slice(0, T)
+            seen = visible_keys(spec.pattern.model_dump(), t, T)
             scores = np.einsum("be,bse->bs", q[:, t], k[:, seen]) / np.sqrt(D if wrong_scale else E)
             probabilities = np.exp(scores - scores.max(-1, keepdims=True))
             probabilities /= probabilities.sum(-1, keepdims=True)
             out[:, t, h * E : (h + 1) * E] = np.einsum("bs,bse->be", probabilities, v[:, seen])
+    if spec.inner_norm.kind != "none":
+        out = normalize(spec.inner_norm, weights, "attention.inner_norm", out)
     return out @ weights["attention.out.weight"].T + weights.get("attention.out.bias", np.zeros(1))
+
+
+def visible_keys(pattern: dict[str, Any], t: int, T: int) -> list[int]:
+    """The keys that query t of T sees."""
+    match pattern["kind"]:
+        case "causal":
+            return list(range(t + 1))
+        case "sliding_window":
+            return list(range(max(0, t - pattern["window"] + 1), t + 1))
+        case "prefix":
+            return list(range(min(T, max(t + 1, pattern["length"]))))
+        case "documents":
+            first, lengths = 0, cycle(pattern["lengths"])
+            while (after := first + next(lengths)) <= t:
+                first = after
+            return list(range(first, t + 1))
+        case "bidirectional":
+            return list(range(T))
+        case _:
+            raise AssertionError(f"no formula for {pattern}")
 
 
 def turn(x: Array, theta: float, start: int) -> Array:
@@ -148,6 +181,8 @@ def ffn(block: BlockSpec, weights: Weights, x: Array) -> Array:
     """down(activation(up x)) or down(activation(gate x) · up x)."""
 
     def linear(name: str, x: Array) -> Array:
+        if name == "down" and block.ffn.inner_norm.kind != "none":
+            x = normalize(block.ffn.inner_norm, weights, "ffn.inner_norm", x)
         return x @ weights[f"ffn.{name}.weight"].T + weights.get(f"ffn.{name}.bias", np.zeros(1))
 
     match block.ffn.kind:

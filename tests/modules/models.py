@@ -9,7 +9,23 @@ from torch import Tensor, nn
 from tests.modules.formulas import Weights
 from tfblock_cli.modules.block import Block
 from tfblock_cli.modules.decoder import Decoder, build
+from tfblock_cli.spec.attention import Bidirectional, Causal, Documents, Pattern, Prefix, SlidingWindow
 from tfblock_cli.spec.experiment import Experiment
+
+EVERY_PATTERN: tuple[Pattern, ...] = (
+    Causal(),
+    SlidingWindow(window=1),
+    SlidingWindow(window=3),
+    SlidingWindow(window=50),
+    Prefix(length=1),
+    Prefix(length=4),
+    Prefix(length=50),
+    Documents(lengths=(3,)),
+    Documents(lengths=(2, 4, 1)),
+    Documents(lengths=(50,)),
+    Bidirectional(),
+)
+"""Every kind, with windows, prefixes and documents shorter and longer than the inputs of the tests."""
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 

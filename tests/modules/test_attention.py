@@ -1,16 +1,15 @@
 """Attention: the two kernels, shared heads, softmax, and the way into heads and out again."""
 
+from itertools import combinations
+
 import pytest
 import torch
 from torch import Tensor
 
-from tests.modules.models import block_of, distance, experiment, inputs, shaken
+from tests.modules.formulas import decode
+from tests.modules.models import EVERY_PATTERN, block_of, distance, experiment, inputs, plain, shaken
 from tfblock_cli.modules.stage import record
-from tfblock_cli.spec.attention import Pattern
-from tfblock_cli.spec.base import axis_of, name_of
 from tfblock_cli.spec.experiment import Experiment
-
-PATTERNS = [name_of(kind) for kind in axis_of(Pattern)[0]]
 
 
 def outputs(asked: Experiment, names: tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -22,13 +21,13 @@ def outputs(asked: Experiment, names: tuple[str, ...]) -> tuple[Tensor, ...]:
     return out, *(seen[f"blocks.0.attention.{name}"] for name in names)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", EVERY_PATTERN, ids=str)
 @pytest.mark.parametrize(
     ("n_heads", "n_kv_heads", "d_head"), [(4, 4, 6), (4, 2, 6), (4, 1, 6), (3, 3, 8), (6, 3, 2), (1, 1, 10), (5, 5, 2)]
 )
 @pytest.mark.parametrize("seq_len", [1, 2, 7, 33])
 def test_sdpa_equals_eager(pattern, n_heads, n_kv_heads, d_head, seq_len):
-    attention = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": d_head, "pattern": pattern}
+    attention = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "d_head": d_head, "pattern": pattern.model_dump()}
     found = []
     for kernel in ("sdpa", "eager"):
         asked = experiment(kernel=kernel, attention=attention, seq_len=seq_len)
@@ -39,10 +38,16 @@ def test_sdpa_equals_eager(pattern, n_heads, n_kv_heads, d_head, seq_len):
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 def test_patterns_differ(kernel):
-    causal, both = (
-        outputs(experiment(kernel=kernel, attention={"n_heads": 4, "pattern": p}), ())[0] for p in PATTERNS[:2]
-    )
-    assert distance(causal, both) > 1e-3
+    found: dict[str, list[Tensor]] = {}
+    for pattern in EVERY_PATTERN:
+        visible = str([[pattern.allows(t, s) for s in range(7)] for t in range(7)])
+        attention = {"n_heads": 4, "pattern": pattern.model_dump()}
+        found.setdefault(visible, []).append(outputs(experiment(kernel=kernel, attention=attention), ())[0])
+    assert len(found) == 7  # a window, a prefix and documents longer than the input hide and show nothing new
+    for same in found.values():
+        assert all(distance(one, same[0]) < 1e-12 for one in same)
+    for one, other in combinations(found.values(), 2):
+        assert distance(one[0], other[0]) > 1e-3
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
@@ -86,24 +91,33 @@ def test_splitting_and_merging_heads_are_inverse(kernel):
     assert not torch.equal(q.reshape(B, T, H * E), projected)  # without the transposition it is a jumble
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", EVERY_PATTERN, ids=str)
 def test_rows_of_weights_sum_to_one_and_keep_the_order_of_scores(pattern):
-    asked = experiment(kernel="eager", attention={"n_heads": 4, "pattern": pattern})
+    asked = experiment(kernel="eager", attention={"n_heads": 4, "pattern": pattern.model_dump()})
     _, scores, weights = outputs(asked, ("scores", "weights"))
     assert float((weights.sum(-1) - 1).abs().max()) < 1e-14
+    hidden = torch.tensor([[not pattern.allows(t, s) for s in range(7)] for t in range(7)])
+    assert torch.equal(scores.isneginf(), hidden.expand_as(scores))
     assert torch.equal(weights == 0, scores.isinf())
     order = scores.argsort(dim=-1)
     assert bool((weights.gather(-1, order).diff(dim=-1) >= 0).all())
-    ratio = weights[..., :1] / weights  # exp(difference of scores), wherever both are seen
-    expected = (scores[..., :1] - scores).exp()
+    itself = [part.diagonal(dim1=-2, dim2=-1)[..., None] for part in (weights, scores)]
+    ratio = itself[0] / weights  # exp(difference of scores), wherever both are seen
+    expected = (itself[1] - scores).exp()
     seen = ~scores.isinf()
     assert torch.allclose(ratio[seen], expected[seen], rtol=1e-12)
 
 
-def test_causal_scores_hide_exactly_the_later_keys():
-    _, scores = outputs(experiment(kernel="eager"), ("scores",))
-    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    assert torch.equal(scores.isneginf(), hidden.expand_as(scores))
+def test_layers_may_alternate_between_a_window_and_everything():
+    """As in Gemma 2: only the odd layers see further than three tokens."""
+    layers = [{"at": "::2", "attention": {"pattern": {"kind": "sliding_window", "window": 3}}}]
+    found = [shaken(experiment(kernel=kernel, layers=layers)) for kernel in ("sdpa", "eager")]
+    assert [block_of(found[0], i).attention.pattern.kind for i in range(2)] == ["sliding_window", "causal"]
+    x = inputs(experiment())
+    with torch.no_grad():
+        assert distance(found[0](x), found[1](x)) < 1e-12
+        assert distance(found[0](x), decode(found[0].spec, plain(found[0]), x.numpy())) < 1e-10
+        assert distance(found[0](x), shaken(experiment())(x)) > 1e-3
 
 
 def test_scores_and_weights_keep_the_dtype():

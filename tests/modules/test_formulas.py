@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.modules.formulas import decode
-from tests.modules.models import TOLERANCE, distance, experiment, inputs, plain, shaken
+from tests.modules.models import EVERY_PATTERN, TOLERANCE, distance, experiment, inputs, plain, shaken
 from tfblock_cli.spec.base import axis_of, name_of
 from tfblock_cli.spec.norm_placement import NormPlacement
 
@@ -24,7 +24,7 @@ CASES = [
     *({"attention": {"n_heads": 4, "qk_norm": norm, "n_kv_heads": 2}} for norm in ("rmsnorm", "layernorm")),
     {"attention": {"n_heads": 4, "bias": True, "out_bias": False}},
     {"attention": {"n_heads": 4, "bias": False, "out_bias": True}},
-    {"attention": {"n_heads": 4, "pattern": "bidirectional"}},
+    *({"attention": {"n_heads": 4, "pattern": pattern.model_dump()}} for pattern in EVERY_PATTERN),
     {"vocab_size": 11, "tie_embeddings": True},
     {"vocab_size": 11, "head_bias": True},
     {"vocab_size": 11, "final_norm": False},

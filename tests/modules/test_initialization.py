@@ -1,6 +1,6 @@
 """Weights drawn per name: shared between models, independent of each other, with the spread that the rule names."""
 
-from math import sqrt
+from math import log, sqrt
 from typing import Any
 
 import pytest
@@ -38,12 +38,13 @@ def slices(qkv: Tensor, d_model: int = 128, d_head: int = 32, n_kv_heads: int = 
 
 
 PLAIN = {"kind": "normal", "std": 0.02}
+SCALING = ("deepnorm", "subln")
 
 
 @pytest.mark.parametrize(
     "keys",
     [
-        *({"norm_placement": placement, "n_layers": 4} for placement in PLACEMENTS if placement != "deepnorm"),
+        *({"norm_placement": placement, "n_layers": 4} for placement in PLACEMENTS if placement not in SCALING),
         {"n_layers": 5},
         {"norm": "layernorm"},
         {"position": "learned"},
@@ -199,11 +200,11 @@ def test_gpt2_draws_what_writes_into_the_stream_smaller_with_depth(n_layers):
         assert torch.allclose(scaled[name], value * factor, rtol=1e-14)
 
 
-def test_deepnorm_scales_what_carries_values_and_nothing_else():
-    """(8L)^(-1/4) on v, out, gate, up and down; q, k, the embedding and the head are as they were."""
+@pytest.mark.parametrize(("placement", "gain"), [("deepnorm", 24**-0.25), ("subln", sqrt(log(6)))])
+def test_scaling_placements_scale_what_carries_values_and_nothing_else(placement, gain):
+    """(8L)^(-1/4), or sqrt(ln 2L), on v, out, gate, up and down; q, k, the embedding and the head are as they were."""
     plain = large(initialization=PLAIN, n_layers=3)
-    scaled = large(initialization=PLAIN, n_layers=3, norm_placement="deepnorm")
-    gain = 24**-0.25
+    scaled = large(initialization=PLAIN, n_layers=3, norm_placement=placement)
     for layer in range(3):
         name = f"blocks.{layer}.attention.qkv.weight"
         before, after = slices(plain[name]), slices(scaled[name])
@@ -216,3 +217,20 @@ def test_deepnorm_scales_what_carries_values_and_nothing_else():
             )
     for name in ("embed.weight", "head.weight"):
         assert torch.equal(plain[name], scaled[name])
+
+
+def test_layerscales_vectors_start_where_they_are_told():
+    found = weights(norm_placement={"kind": "layerscale", "initial": 0.25})
+    assert all((found[f"blocks.{layer}.scales.{branch}.weight"] == 0.25).all()
+               for layer in (0, 1) for branch in ("attention", "ffn"))  # fmt: skip
+
+
+def test_cloned_layers_are_the_first_one_and_only_on_demand():
+    plain, cloned = (weights(initialization={"kind": "unit", "clone_layers": clone}) for clone in (False, True))
+    first = {name: value for name, value in plain.items() if name.startswith("blocks.0.")}
+    for name, value in first.items():
+        other = name.replace("blocks.0.", "blocks.1.")
+        assert torch.equal(cloned[name], value)
+        assert torch.equal(cloned[other], value)
+        assert torch.equal(plain[other], value) == (value.dim() == 1)  # gains are 1 everywhere
+    assert torch.equal(plain["embed.weight"], cloned["embed.weight"])

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from tests.modules.formulas import decode
 from tests.modules.formulas import turn as turn_by_formula
-from tests.modules.models import distance, experiment, inputs, plain, shaken
+from tests.modules.models import EVERY_PATTERN, distance, experiment, inputs, plain, shaken
+from tfblock_cli.modules.chunk import Chunk
 from tfblock_cli.modules.position import turn
 from tfblock_cli.modules.tables import Tables
-from tfblock_cli.spec.attention import Bidirectional, Causal
+from tfblock_cli.spec.attention import Causal
 from tfblock_cli.spec.position import NoPosition, RoPE
 
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("theta", [10000.0, 10.0])
 def test_rope_multiplies_complex_numbers(start, theta):
     x_BTHE = drawn(2, 6, 3, 8)
-    found = turn(x_BTHE, RoPE(theta=theta), Tables(1), start).transpose(1, 2)
+    found = turn(x_BTHE, RoPE(theta=theta), Tables(1), Chunk(start)).transpose(1, 2)
     expected = np.stack([turn_by_formula(x_BTHE[:, :, head].numpy(), theta, start) for head in range(3)], axis=1)
     assert distance(found, expected) < 1e-12
 
@@ -41,7 +42,8 @@ def test_scores_depend_on_the_distance_alone():
     q, k, tables = drawn(1, 9, 2, 8), drawn(1, 9, 2, 8, seed=1), Tables(9)
 
     def scores(start_q: int, start_k: int) -> Tensor:
-        return torch.einsum("bthe,bshe->bhts", turn(q, RoPE(), tables, start_q), turn(k, RoPE(), tables, start_k))
+        turned = (turn(x, RoPE(), tables, Chunk(start)) for x, start in ((q, start_q), (k, start_k)))
+        return torch.einsum("bthe,bshe->bhts", *turned)
 
     assert distance(scores(0, 0), scores(100, 100)) < 1e-12
     assert distance(scores(0, 0), scores(0, 1)) > 1e-2
@@ -87,14 +89,20 @@ def test_a_longer_input_makes_the_tables_grow_and_gives_what_longer_tables_would
             assert torch.equal(short(x[:, :7]), before)
 
 
-@pytest.mark.parametrize("pattern", [Causal(), Bidirectional()])
+@pytest.mark.parametrize("pattern", EVERY_PATTERN, ids=str)
 def test_masks_are_slices_of_what_is_visible(pattern):
     tables = Tables(4)
-    for queries, keys in ((4, 4), (1, 1), (3, 9), (1, 6), (40, 40), (2, 5)):
-        visible = tables.visible_TS(pattern, queries, keys, CPU)
-        by_hand = [[pattern.allows(keys - queries + t, s) for s in range(keys)] for t in range(queries)]
+    for length in (4, 1, 9, 6, 40, 2):
+        visible = tables.visible_TT(pattern, length, CPU)
         assert visible.dtype == torch.bool
-        assert visible.tolist() == by_hand
+        assert visible.tolist() == [[pattern.allows(t, s) for s in range(length)] for t in range(length)]
+
+
+def test_tables_grow_by_one_position_at_a_time():
+    tables, like = Tables(1), drawn(1)
+    for length in range(1, 20):
+        assert tables.visible_TT(Causal(), length, CPU).shape == (length, length)
+        assert [table.shape for table in tables.turn_TE(RoPE(), 8, 0, length, like)] == [(length, 4)] * 2
 
 
 def test_angles_are_slices_of_fresh_ones_and_made_once():

@@ -69,7 +69,18 @@ def test_every_place_that_can_be_seen_is_promised():
     with torch.device("meta"):
         leaves = {name for name, module in Decoder(asked.model, "eager").named_modules() if not list(module.children())}
     inside = {"blocks.0.attention.qkv", "blocks.0.attention.q_norm", "blocks.0.attention.k_norm"}
-    assert leaves - promised == inside
+    not_there = {"blocks.0.attention.inner_norm", "blocks.0.ffn.inner_norm", "blocks.0.scales"}
+    assert leaves - promised == inside | not_there
+
+
+@pytest.mark.parametrize("placement", ["subln", "layerscale"])
+def test_what_only_some_placements_have_is_promised_and_seen(placement):
+    asked = experiment(kernel="eager", vocab_size=11, n_layers=1, norm_placement=placement)
+    seen, promised = seen_and_promised(asked)
+    assert seen == promised
+    names = {name for name, _ in promised}
+    extra = {"subln": {"attention.inner_norm", "ffn.inner_norm"}, "layerscale": {"scales.attention", "scales.ffn"}}
+    assert {f"blocks.0.{name}" for name in extra[placement]} <= names
 
 
 def test_layers_that_differ_promise_their_own_shapes():

@@ -122,14 +122,14 @@ def test_a_head_that_cannot_be_seen_is_refused(head, keys, reason):
         forward.run(eager(**keys), head=head)
 
 
-def leaky(self, q, k, v):
+def leaky(self, q, k, v, chunk):
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
     weights = self.weights(self.scores(scores).softmax(-1))
     return weights @ v
 
 
-def wrong_axis(self, q, k, v):
-    visible = self.tables.visible_TS(self.pattern, q.shape[2], k.shape[2], q.device)
+def wrong_axis(self, q, k, v, chunk):
+    visible = self.visible(q.shape[2], k.shape[2], q.device, chunk)
     scores = self.scores((q @ k.transpose(-1, -2)).masked_fill(~visible, float("-inf")))
     return self.weights(scores.softmax(-2)) @ v
 
@@ -154,8 +154,8 @@ def test_a_nan_is_named_where_it_first_appears(monkeypatch):
 
 def test_a_wrong_shape_fails(monkeypatch):
     original = EagerAttention.attend
-    monkeypatch.setattr(EagerAttention, "attend", lambda self, q, k, v: original(self, q, k, v)[:, :, :-1])
-    monkeypatch.setattr("tfblock_cli.modules.block.Block.forward", lambda self, x: (self.attention(x), x)[1])
+    monkeypatch.setattr(EagerAttention, "attend", lambda self, *given: original(self, *given)[:, :, :-1])
+    monkeypatch.setattr("tfblock_cli.modules.block.Block.forward", lambda self, x, chunk: (self.attention(x), x)[1])
     result = forward.run(eager({"n_layers": 1}))
     check = next(check for check in result.checks if check.name == "stage_shapes")
     assert not check.passed

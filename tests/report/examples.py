@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from tfblock_cli.results.causality import CausalityData, Leak, ProbeRow
+from tfblock_cli.results.causality import CausalityData, Control, Leak, ProbeRow
 from tfblock_cli.results.forward import ForwardData, HeadWeights, StageRow
-from tfblock_cli.results.gradflow import GradflowData, PlacementFacts, Row, Summary
+from tfblock_cli.results.gradflow import GradflowData, Guard, PlacementFacts, Row, Summary
 from tfblock_cli.results.params import (
     Component,
     Flops,
@@ -254,6 +254,60 @@ def causality_result() -> Result[CausalityData]:
             ),
             leaks=(Leak(probe="suffix_cuts", mode="eval eager", out=3, in_=7, magnitude=0.8, cuts=4, cuts_total=9),),
             not_proven=("lengths other than T = 10", "other weights", "generation with a cache"),
+            notes=("weights were redrawn so large that no leak is small",),
+            influence=tuple(tuple(10.0 ** (j - i) if j <= i else 1e-9 * (j == 7) for j in range(10)) for i in range(10)),
+        ),
+    )
+
+
+def self_test_result() -> Result[CausalityData]:
+    """One model is caught, one slips through, one is clean."""
+    controls = (
+        Control(
+            name="no mask",
+            family="masks",
+            probe="suffix_cuts eval",
+            wanted="LEAK",
+            found="LEAK",
+            caught=True,
+            worst=0.268,
+        ),
+        Control(
+            name="20 subtracted",
+            family="masks",
+            probe="suffix_cuts",
+            wanted="LEAK",
+            found="clean",
+            caught=False,
+            worst=0.0,
+        ),
+        Control(
+            name="causal mean",
+            family="correct",
+            probe="every",
+            wanted="clean",
+            found="clean",
+            caught=True,
+            worst=2.03e-16,
+        ),
+    )
+    return Result(
+        command="causality",
+        experiment=EXPERIMENT,
+        checks=tuple(
+            Check(
+                name="control",
+                subject=control.name,
+                passed=True if control.caught else None,
+                value=control.found,
+                op="==",
+                limit=control.wanted,
+                message="",
+            )
+            for control in controls
+        ),
+        data=CausalityData(
+            declared="of each model its own", seq_len=12, probes=(), leaks=(), not_proven=(), controls=controls
         ),
     )
 
@@ -297,17 +351,50 @@ def gradflow_result() -> Result[GradflowData]:
                         depth=depth,
                         metric=metric,
                         geomean=value,
+                        mean=value,
                         low=0.9 * value,
                         high=1.1 * value,
+                        ci_low=0.8 * value,
+                        ci_high=1.2 * value,
                         ratio=None if is_baseline else ratio,
                         ratio_low=None if is_baseline else 0.95 * ratio,
                         ratio_high=None if is_baseline else 1.05 * ratio,
+                        ratio_ci_low=None if is_baseline else 0.85 * ratio,
+                        ratio_ci_high=None if is_baseline else 1.15 * ratio,
                     )
                 )
+    for placement, power in (("pre", -0.5), ("post", 0.0)):
+        summary.append(
+            Summary(
+                placement=placement,
+                depth=0,
+                metric="slope.grad.down.last",
+                geomean=None,
+                mean=power,
+                low=power - 0.1,
+                high=power + 0.1,
+                ci_low=power - 0.15,
+                ci_high=power + 0.15,
+                ratio=None,
+                ratio_low=None,
+                ratio_high=None,
+                ratio_ci_low=None,
+                ratio_ci_high=None,
+            )
+        )
     return Result(
         command="gradflow",
         experiment=EXPERIMENT,
         checks=(
+            Check(
+                name="guard.cloned_layers",
+                subject="",
+                passed=True,
+                value=0,
+                op="==",
+                limit=0,
+                message="",
+            ),
             Check(
                 name="grad.block.last_first",
                 subject="post, depth 12",
@@ -331,11 +418,28 @@ def gradflow_result() -> Result[GradflowData]:
             loss="cross_entropy",
             baseline="pre",
             placements=(
-                PlacementFacts(placement="pre", formula="x + f(N(x))", norms_per_block=2, final_norm=True),
-                PlacementFacts(placement="post", formula="N(x + f(x))", norms_per_block=2, final_norm=False),
+                PlacementFacts(
+                    placement="pre",
+                    formula="x + f(N(x))",
+                    norms_per_block=2,
+                    final_norm=True,
+                    branch_gain=0.894,
+                    overrides=(),
+                ),
+                PlacementFacts(
+                    placement="post",
+                    formula="N(x + f(x))",
+                    norms_per_block=2,
+                    final_norm=False,
+                    branch_gain=0.447,
+                    overrides=("weights of v, out, up, down times 0.5",),
+                ),
             ),
             depths=depths,
             seeds=seeds,
+            guards=(Guard(name="cloned_layers", placements=(), allowed=False, message=""),),
+            forwards=16,
+            vjps=8,
             rows=tuple(rows),
             summary=tuple(summary),
         ),
@@ -346,5 +450,6 @@ RESULTS: dict[str, Result[Any]] = {
     "params": params_result(verified=Verification(tensors=17, parameters=557_696, differences=())),
     "forward": forward_result(),
     "causality": causality_result(),
+    "causality-self-test": self_test_result(),
     "gradflow": gradflow_result(),
 }

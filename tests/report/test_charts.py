@@ -109,6 +109,16 @@ def test_a_small_heat_map():
     ]
 
 
+def test_a_heat_map_on_a_log_scale_shows_what_is_small_and_leaves_0_blank():
+    """Each step is the same factor: of 1e-9 .. 1, 1e-3 is two thirds of the way."""
+    lines = lines_of(heat_map([[1.0, 0.0], [1e-3, 1e-9]], max_width=20, log=True), width=120)
+    assert lines[1:3] == ["│@@  │", "│**..│"]
+    assert "' ' is 0, then .:-=+*#%@ from 1.00e-9 to 1.00" in " ".join(lines)
+    assert lines_of(heat_map([[1.0, 0.0], [0.0, 1e-300]], max_width=20, log=True))[2] == "│  ..│"
+    assert lines_of(heat_map([[0.0, 0.0]], max_width=20, log=True))[1] == "│    │"
+    assert lines_of(heat_map([[math.nan, 1.0]], max_width=20, log=True))[1] == "│??@@│"
+
+
 def test_a_heat_map_marks_what_is_not_finite():
     assert lines_of(heat_map([[math.nan, 1.0]], max_width=80))[1] == "│??@@│"
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.report.examples import RESULTS, causality_result, forward_result, gradflow_result, params_result
+from tests.report.examples import (
+    RESULTS,
+    causality_result,
+    forward_result,
+    gradflow_result,
+    params_result,
+    self_test_result,
+)
 from tfblock_cli.report.terminal import render, to_text
 from tfblock_cli.results.params import Verification
 from tfblock_cli.results.result import Check, Result
@@ -113,6 +120,18 @@ def test_a_leak_is_told_in_words_and_a_message_only_once():
     text = to_text(causality_result())
     assert "LEAK  output 3 depends on input 7: relative size 0.800, 4/9 cuts" in text
     assert text.count("Output 3 changes when the inputs") == 1
+
+
+def test_a_ladder_says_what_it_covers():
+    text = to_text(causality_result())
+    assert "suffix_cuts at T=10: cuts 4/9, pairs 44.4 %, adjacent pairs 44.4 % (--budget)" in text
+
+
+def test_a_control_that_slips_through_stands_out():
+    text = to_text(self_test_result(), 80)
+    assert "1 of 2 broken models caught, 1 of 1 correct ones clean" in text
+    assert "20 subtracted  suffix_cuts       clean         0  must be LEAK" in text
+    assert text.splitlines()[-1] == "INCONCLUSIVE  3 checks: 1 cannot be judged"
 
 
 def test_gradflow_draws_gaps_where_a_seed_has_no_gradient():

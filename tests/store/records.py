@@ -6,7 +6,7 @@ from typing import Any
 
 from tfblock_cli.results.causality import CausalityData, Leak, ProbeRow
 from tfblock_cli.results.forward import ForwardData, HeadWeights, StageRow
-from tfblock_cli.results.gradflow import GradflowData, PlacementFacts, Row, Summary
+from tfblock_cli.results.gradflow import GradflowData, Guard, PlacementFacts, Row, Summary
 from tfblock_cli.results.params import (
     Component,
     Flops,
@@ -119,9 +119,21 @@ CAUSALITY = CausalityData(
 GRADFLOW = GradflowData(
     loss="cross_entropy",
     baseline="pre",
-    placements=(PlacementFacts(placement="pre", formula="x + f(N(x))", norms_per_block=2, final_norm=True),),
+    placements=(
+        PlacementFacts(
+            placement="pre",
+            formula="x + f(N(x))",
+            norms_per_block=2,
+            final_norm=True,
+            branch_gain=0.9,
+            overrides=("weights of v times 0.5",),
+        ),
+    ),
     depths=(6,),
     seeds=(0,),
+    guards=(Guard(name="cloned_layers", placements=("pre",), allowed=True, message="alike"),),
+    forwards=2,
+    vjps=1,
     rows=(
         Row(
             placement="pre",
@@ -141,11 +153,16 @@ GRADFLOW = GradflowData(
             depth=6,
             metric="grad.embedding",
             geomean=0.5,
+            mean=0.5,
             low=0.25,
             high=1.0,
+            ci_low=None,
+            ci_high=None,
             ratio=None,
             ratio_low=None,
             ratio_high=None,
+            ratio_ci_low=None,
+            ratio_ci_high=None,
         ),
     ),
 )

@@ -5,6 +5,7 @@ from math import prod
 
 from tfblock_cli.account.weights import groups, total
 from tfblock_cli.results.params import Memory
+from tfblock_cli.spec.attention import Bidirectional, Causal
 from tfblock_cli.spec.experiment import BYTES, Experiment
 from tfblock_cli.spec.model import BlockSpec
 from tfblock_cli.spec.norm_placement import Branch, Function
@@ -56,6 +57,7 @@ class _Tape:
                 f=self.passing(saved),
                 norms=tuple(self.passing(block.norm.saved(stream, width)) for _ in norms),
                 out=lambda x: x,
+                scale=self.passing([Saved(name=INPUT, shape=stream, width=width)]),
             )
             for saved, norms in zip(parts, block.norm_placement.norm_names(), strict=True)
         )
@@ -82,7 +84,11 @@ def memory(experiment: Experiment) -> Memory:
     """The bytes of training and of serving the experiment's model at its (B, T)."""
     width, model, shape = BYTES[experiment.dtype], experiment.model, experiment.input
     weights = width * total(model)
-    kv_width = sum(len(layers) * block.attention.n_kv_heads * block.attention.d_head for block, layers in groups(model))
+    kv_width = kv_elements = 0  # of one token, and of a sequence of max_seq_len tokens
+    for block, layers in groups(model):
+        token = 2 * len(layers) * block.attention.n_kv_heads * block.attention.d_head
+        kv_width += token
+        kv_elements += token * min(block.attention.pattern.reach or model.max_seq_len, model.max_seq_len)
     return Memory(
         dtype=experiment.dtype,
         bytes_per_element=width,
@@ -91,8 +97,8 @@ def memory(experiment: Experiment) -> Memory:
         adamw=2 * weights,
         logits=width * shape.batch_size * shape.seq_len * model.vocab_size,
         activations=activations(experiment),
-        kv_cache_per_token=2 * width * kv_width,
-        kv_cache=2 * width * kv_width * shape.batch_size * model.max_seq_len,
+        kv_cache_per_token=width * kv_width,
+        kv_cache=width * kv_elements * shape.batch_size,
     )
 
 
@@ -110,15 +116,15 @@ def forward_bytes(experiment: Experiment) -> int:
 def backward_bytes(experiment: Experiment) -> int:
     """No more bytes than these are in use at once while models of one seed are built and run forward and backward.
 
-    Weights, gradients, what autograd keeps, one block at work, the stream behind every block, and the float64 draws
-    that models of one seed share. Dropout is off.
+    Weights, gradients, what autograd keeps, one block at work, the stream behind every block with its gradient, and
+    the draws of weights and noise that models of one seed share, twice where a placement has gains. Dropout is off.
     """
     width, weights = BYTES[experiment.dtype], total(experiment.model)
-    streams = width * (experiment.model.n_layers + 1) * _stream(experiment)
+    streams = (2 * width + 3 * FLOAT64) * (experiment.model.n_layers + 1) * _stream(experiment)
     run = _tables(experiment) + activations(experiment) + streams
     run += 2 * _largest_block(experiment) + 2 * _ends(experiment)
     run += width * (weights + _largest_weight(experiment))  # gradients, and one that is being added to its place
-    return (width + FLOAT64) * weights + max(_drawing(experiment), run) + SMALL
+    return 5 * width * weights + max(_drawing(experiment), run) + SMALL
 
 
 FLOAT64 = 8
@@ -183,9 +189,11 @@ def _ends(experiment: Experiment) -> int:
 
 
 def _tables(experiment: Experiment) -> int:
-    """Angles, for each rope; and for the eager kernel the visible pairs of each pattern, while they are compared."""
+    """Angles, for each rope; and the visible pairs of each pattern that a kernel asks for, while they are compared."""
     T = experiment.input.seq_len
     blocks = [block for block, _ in groups(experiment.model)]
     angles = {block.attention.d_head for block in blocks if isinstance(block.position, RoPE)}
-    patterns = {block.attention.pattern for block in blocks} if experiment.kernel == "eager" else ()
-    return sum(4 * FLOAT64 * T * d_head for d_head in angles) + 2 * T * T * len(patterns)
+    patterns = {block.attention.pattern for block in blocks}
+    if experiment.kernel == "sdpa":
+        patterns = {pattern for pattern in patterns if not isinstance(pattern, Causal | Bidirectional)}
+    return sum(4 * FLOAT64 * T * d_head for d_head in angles) + 3 * T * T * len(patterns)

@@ -83,7 +83,8 @@ def components(model: ModelSpec) -> tuple[Component, ...]:
 def _by_component(block: BlockSpec) -> dict[str, list[Weight]]:
     parts: dict[str, list[Weight]] = {"attention": [], "ffn": [], "norms": []}
     for weight in block.weights():
-        parts[weight.name.split(".")[0]].append(weight)
+        part = weight.name.split(".")[0]
+        parts["norms" if part == "scales" else part].append(weight)  # a scale is a norm's gain without the norm
     return parts
 
 

@@ -15,7 +15,7 @@ COMMANDS = {
     params: "tfblock params --d 128 --heads 4",
     forward: "tfblock forward tiny_transformer --head 0.0",
     causality: "tfblock causality tiny_transformer --seq 32",
-    gradflow: "tfblock gradflow norm_placements --placements pre,post --depths 6,12 --seeds 3",
+    gradflow: "tfblock gradflow tiny_transformer --placements pre,post,sandwich --depths 6,12 --seeds 3",
 }
 """Every command and an example of its use."""
 

@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 
 from tfblock_cli.spec.base import Axis, Kind, Spec, axis_of, name_of, names
 from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.target import TargetExperiment
 
 
 @cache
@@ -18,7 +19,7 @@ def field(key: str) -> FieldInfo:
         KeyError: There is no such key.
     """
     *path, last = key.split(".")
-    table: type[Spec] = Experiment
+    table: type[Spec] = TargetExperiment if path[:1] == ["target"] else Experiment
     for name in path:
         table = _table(table.model_fields[name].rebuild_annotation())
     return table.model_fields[last]

@@ -17,7 +17,13 @@ import typer
 from tfblock_cli.cli.keys import choices, default, field
 from tfblock_cli.loading import Flag
 
-_PANELS = {"model": "Model", "input": "Input", "gradflow": "Gradient flow"}
+_PANELS = {
+    "model": "Model",
+    "target": "Target",
+    "input": "Input",
+    "causality": "Causality",
+    "gradflow": "Gradient flow",
+}
 _RUN = "Run"
 
 
@@ -128,6 +134,15 @@ MODEL = (
     KeyOption(("--tie/--no-tie",), "model.tie_embeddings", "Use the token table as the output layer"),
     KeyOption(("--dropout",), "model.dropout", "Dropout, on attention weights and behind the FFN"),
 )
+TARGET = (
+    KeyOption(
+        ("--target",),
+        "target.factory",
+        "Ask somebody else's model: pkg.mod:factory, which returns an nn.Module, with --vocab or --d saying what it "
+        "takes; or hf:PATH, a local Hugging Face config.json or checkpoint folder",
+    ),
+    KeyOption(("--output-key",), "target.output_key", "The output to read, by attribute, key or index"),
+)
 INPUT = (
     KeyOption(("--batch",), "input.batch_size", "Sequences B"),
     KeyOption(("--seq",), "input.seq_len", "Tokens T of a sequence"),
@@ -138,6 +153,25 @@ RUN = (
     KeyOption(("--device",), "device", "Where torch runs: cpu, cuda, cuda:1, mps, or meta for shapes alone"),
     KeyOption(("--kernel",), "kernel", "How attention runs, fused or spelled out"),
     KeyOption(("--threads",), "threads", "Threads that torch may use"),
+)
+CAUSALITY = (
+    KeyOption(
+        ("--declare",),
+        "causality.declare",
+        "Which outputs may see which inputs, also as window=16, prefix=4, documents=5,7; auto is what the model's own "
+        "patterns say, but never bidirectional",
+    ),
+    KeyOption(("--budget",), "causality.budget", "Forward passes at the experiment's own length, per dtype"),
+    KeyOption(
+        ("--shrink/--no-shrink",),
+        "causality.shrink",
+        "Try every cut on a small copy of the model; auto is above 20 million parameters",
+    ),
+    KeyOption(
+        ("--weights",),
+        "causality.weights",
+        "Redraw weights so large that no leak is small, or leave them; auto redraws what is random anyway",
+    ),
 )
 GRADFLOW = (
     KeyOption(("--placements",), "gradflow.placements", "Norm placements to compare"),

@@ -1,12 +1,12 @@
 """tfblock params."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tfblock_cli import api
+from tfblock_cli.cli.files import write_whole
 from tfblock_cli.cli.options import Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all
 from tfblock_cli.cli.streams import note
@@ -35,18 +35,11 @@ def params(
             raise BadInput(Problem(_WRITE, f"writes one experiment, not {len(experiments)}"))
         if write_experiment.exists() and not force:
             raise BadInput(Problem(_WRITE, f"{write_experiment} is there already; --force replaces it"))
-        _write_whole(write_experiment, to_toml(experiments[0].written))
+        try:
+            write_whole(write_experiment, to_toml(experiments[0].written))
+        except OSError as error:
+            reason = error.strerror or error
+            raise NotSaved(f"{_WRITE}: {write_experiment} could not be written: {reason}") from error
         if not request.quiet:
             note(f"wrote {write_experiment}")
     answer(request, "params", lambda experiment, _: api.params(experiment, verify=verify), experiments)
-
-
-def _write_whole(file: Path, text: str) -> None:
-    """Under another name first: whoever reads the file, whenever, finds all of it or nothing."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, file)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise NotSaved(f"{_WRITE}: {file} could not be written: {error.strerror or error}") from error

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -14,28 +15,39 @@ from tfblock_cli.cli.exit_codes import ExitCode
 from tfblock_cli.cli.options import Request
 from tfblock_cli.cli.streams import note, show, write_json
 from tfblock_cli.errors import BadInput, NotSaved, Problem
-from tfblock_cli.loading import Loaded, load, resolved_toml, sha256
+from tfblock_cli.loading import Loaded, load, load_any, resolved_toml, sha256
 from tfblock_cli.results.progress import Progress
 from tfblock_cli.results.result import Result
 from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.target import AnyExperiment
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Measure = Callable[[Experiment, Progress], Result[Any]]
+Asked = TypeVar("Asked", bound=AnyExperiment)
+Measure = Callable[[Asked, Progress], Result[Any]]
 
 
-def load_all(request: Request) -> list[Loaded]:
+def load_all(request: Request) -> list[Loaded[Experiment]]:
     """Every experiment of the request, before anything runs.
 
     Raises:
         BadInput: With the faults of all of them.
     """
-    loaded: list[Loaded] = []
+    return _all(request, load)
+
+
+def load_all_and_targets(request: Request, *, trust: bool) -> list[Loaded[AnyExperiment]]:
+    """The same, where some may be about a target; ``trust``: also one that a file names."""
+    return _all(request, partial(load_any, trust=trust))
+
+
+def _all(request: Request, read: Callable[..., Loaded[Asked]]) -> list[Loaded[Asked]]:
+    loaded: list[Loaded[Asked]] = []
     problems: list[Problem] = []
     for source in request.experiments or (None,):
         try:
-            loaded.append(load(source, flags=request.flags, sets=request.sets or (), defaults=request.presets))
+            loaded.append(read(source, flags=request.flags, sets=request.sets or (), defaults=request.presets))
         except BadInput as error:
             problems += error.problems
     if problems:
@@ -43,8 +55,17 @@ def load_all(request: Request) -> list[Loaded]:
     return loaded
 
 
-def answer(request: Request, command: str, measure: Measure, experiments: Sequence[Loaded]) -> None:
+def answer(
+    request: Request,
+    command: str,
+    measure: Measure[Asked],
+    experiments: Sequence[Loaded[Asked]],
+    *,
+    all_layers: bool = False,
+) -> None:
     """Measure each experiment, show and keep what was found, and leave with the worst exit code.
+
+    ``all_layers``: the report shows every layer.
 
     Raises:
         typer.Exit: With the largest of 3, 1 and 0 over the experiments.
@@ -53,14 +74,21 @@ def answer(request: Request, command: str, measure: Measure, experiments: Sequen
     from tfblock_cli.store.record import dumps
 
     consoles = make_consoles(request.quiet)
-    records = [_run(request, command, measure, loaded, *consoles) for loaded in experiments]
+    records = [_run(request, command, measure, loaded, *consoles, all_layers=all_layers) for loaded in experiments]
     if request.json:
         write_json(dumps(records if len(records) > 1 else records[0]))
     raise typer.Exit(max(record["run"]["exit_code"] for record in records))
 
 
 def _run(
-    request: Request, command: str, measure: Measure, loaded: Loaded, stdout: "Console", stderr: "Console"
+    request: Request,
+    command: str,
+    measure: Measure[Asked],
+    loaded: Loaded[Asked],
+    stdout: "Console",
+    stderr: "Console",
+    *,
+    all_layers: bool,
 ) -> dict[str, Any]:
     """One experiment; its record as it was saved."""
     from tfblock_cli.provenance import collect
@@ -93,7 +121,7 @@ def _run(
         for warning in () if request.quiet else result.warnings:
             note(f"warning: {warning}")
     elif not request.quiet:
-        show(stdout, render(result))
+        show(stdout, render(result, all_layers=all_layers))
     if request.no_save:
         return record
     shown = stdout.export_text()  # empty where nothing was: the screen is rendered once, since that takes a while
@@ -102,7 +130,7 @@ def _run(
             record,
             runs_dir=request.runs_dir,
             experiment_toml=resolved_toml(experiment),
-            report=shown or to_text(result),
+            report=shown or to_text(result, all_layers=all_layers),
         )
     except NotSaved as error:  # told here: what was found is still shown, and so are the other experiments
         note(f"error: {error}")

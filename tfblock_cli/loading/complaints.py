@@ -9,11 +9,16 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from tfblock_cli.errors import Problem
-from tfblock_cli.loading.keys import Path, allowed, axis, dotted, every_key, fields, kinds, parsed, place
+from tfblock_cli.loading.keys import ROOT, Path, allowed, axis, dotted, every_key, fields, kinds, parsed, place
 from tfblock_cli.loading.overrides import Table, find
 from tfblock_cli.spec.base import name_of
 
-FLAGS = {"model": "--d and --heads", "model.d_model": "--d", "model.attention.n_heads": "--heads"}
+FLAGS = {
+    "model": "--d and --heads",
+    "model.d_model": "--d",
+    "model.attention.n_heads": "--heads",
+    "target.factory": "--target",
+}
 """What gives a key that every experiment needs on the command line."""
 
 LARGEST = 2**63
@@ -44,6 +49,23 @@ def too_large(table: Table, label: str) -> list[Problem]:
     """Whole numbers beyond TOML's 64 bits, which could not even be printed everywhere."""
     large = (path for path in _paths(table.values) if _is_large(find(table.values, path)))
     return [Problem(_where((path,), table, label), "expected a number of at most 64 bits") for path in large]
+
+
+def both(table: Table, label: str) -> Problem:
+    """Of an experiment with a [model] and a [target]."""
+    rule = "an experiment has a [model], which tfblock builds, or a [target], which somebody else has built; not both"
+    return Problem(_where((("model",), ("target",)), table, label), rule)
+
+
+def no_target(table: Table, label: str) -> Problem:
+    """Of a [target] where only a [model] will do."""
+    rule = "a [target] can be asked by tfblock causality alone; everything else is about a [model]"
+    return Problem(_where((("target",),), table, label), rule)
+
+
+def untrusted(label: str) -> Problem:
+    """Of a [target] that a file names."""
+    return Problem(f"{label}: target.factory", "this names code to run; give --trust, or name it by --target")
 
 
 def _is_large(value: Any) -> bool:
@@ -89,9 +111,12 @@ def _wrong(field: FieldInfo | None, value: Any) -> str:
 def _unknown(path: Path, parent: FieldInfo | None) -> str:
     """With the closest key of the same table or of another one, or with all keys of the table."""
     above, key, known = path[:-1], str(path[-1]), fields(parent)
+    if parent is ROOT and key in known:
+        return f"goes with a [model]; a [target] has no {key}"
     words = {str(other[-1]): other for other in reversed([*every_key()]) if other[-1] != "kind"}
     words |= {name: (*above, name) for name in known}
-    guess = _close(key, words)
+    counted = (name for name in (f"n_{key}", f"d_{key}") if name in words)  # heads, layers: as the flags have it
+    guess = next(counted, None) or _close(key, words)
     if guess and words[guess][-2:] != path[-2:]:  # that would be the same key of another kind
         return f"unknown key{_did_you_mean(dotted(words[guess]))}"
     return f"unknown key; {dotted(above) or 'an experiment'} has {', '.join(known)}"

@@ -13,11 +13,14 @@ from pydantic.fields import FieldInfo
 from tfblock_cli.spec.base import Axis, Kind, Spec, name_of
 from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.model import AXES_OF_A_BLOCK, LayerOverride, ModelSpec
+from tfblock_cli.spec.target import TargetExperiment
 
 Path = tuple[str | int, ...]
 
 ROOT = FieldInfo.from_annotation(Experiment)
 PARTS = {key: ModelSpec.model_fields[key] for key in AXES_OF_A_BLOCK}
+TARGET = {"target": TargetExperiment.model_fields["target"]}
+"""What stands in the place of [model] where the model is somebody else's."""
 
 
 def dotted(path: Path) -> str:
@@ -53,7 +56,8 @@ def fields(field: FieldInfo | None) -> Mapping[str, FieldInfo]:
     if not (isinstance(spec, type) and issubclass(spec, Spec)):
         return {}
     # An override of some layers has parts of the model under the model's own names.
-    return {**spec.model_fields, **PARTS} if spec is LayerOverride else spec.model_fields
+    more = PARTS if spec is LayerOverride else TARGET if spec is Experiment else {}
+    return {**spec.model_fields, **more}
 
 
 def step(field: FieldInfo | None, value: Any, key: str | int) -> FieldInfo | None:
@@ -101,7 +105,7 @@ def every_key(field: FieldInfo = ROOT, path: Path = ()) -> Iterator[Path]:
     tables = kinds(field) if axis(field) else (field.annotation,)
     for table in tables:
         if isinstance(table, type) and issubclass(table, Spec):
-            for key, inner in table.model_fields.items():
+            for key, inner in (table.model_fields | (TARGET if table is Experiment else {})).items():
                 yield (*path, key)
                 yield from every_key(inner, (*path, key))
 

@@ -31,7 +31,10 @@ class Flag:
     @property
     def label(self) -> str:
         """As it was typed: a switch has no value."""
-        return self.name if isinstance(self.value, bool) else _short(f"{self.name} {self.value}")
+        if isinstance(self.value, bool):
+            return self.name
+        typed = ",".join(map(str, self.value)) if isinstance(self.value, list | tuple) else self.value
+        return _short(f"{self.name} {typed}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def read(source: str | Path) -> Source:
         text = _text(path, label)
     except OSError as error:
         raise BadInput(Problem(asked, f"cannot be read: {error.strerror}")) from None
-    return Source(_parse(text, label), label, path.stem[:100])
+    return Source(_parse(text, label), label, _name(path))
 
 
 def _find(source: str) -> Path:
@@ -113,3 +113,8 @@ def _syntax(error: tomllib.TOMLDecodeError, text: str, label: str) -> Problem:
     else:
         rule = f"not TOML: {rule[:1].lower()}{rule[1:]}"
     return Problem(f"{label}: line {line}, column {column}", rule)
+
+
+def _name(path: Path) -> str:
+    """The file's stem, as text that every file can hold: the bytes of a name need not be UTF-8."""
+    return path.stem.encode("utf-8", "replace").decode()[:100]

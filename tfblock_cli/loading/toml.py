@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.target import AnyExperiment
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
@@ -13,12 +13,12 @@ def to_toml(table: Mapping[str, Any]) -> str:
     return dumps(_without_none(table))
 
 
-def resolved_toml(experiment: Experiment) -> str:
+def resolved_toml(experiment: AnyExperiment) -> str:
     """The experiment as TOML with every default written out; reading it gives an equal experiment."""
     return to_toml(experiment.model_dump())
 
 
-def sha256(experiment: Experiment) -> str:
+def sha256(experiment: AnyExperiment) -> str:
     """Of the resolved experiment as JSON with sorted keys and no spaces."""
     import hashlib
     import json

@@ -1,10 +1,13 @@
 """Block: attention and FFN, wired by the norm placement's formula."""
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from tfblock_cli.modules.attention import build_attention
+from tfblock_cli.modules.chunk import WHOLE, Chunk
 from tfblock_cli.modules.ffn import build_ffn
-from tfblock_cli.modules.norm import build_norm
+from tfblock_cli.modules.norm import Scale, build_norm
 from tfblock_cli.modules.stage import Stage
 from tfblock_cli.modules.tables import Tables
 from tfblock_cli.spec.experiment import Kernel
@@ -27,18 +30,21 @@ class Block(nn.Module):
         self.attention = build_attention(block, kernel, tables or Tables(length=1))
         self.ffn = build_ffn(block)
         self.norms = nn.ModuleDict({name: build_norm(block.norm, block.d_model) for name in block.norm_names})
+        self.scales = nn.ModuleDict({name: Scale(block.d_model) for name in block.scale_names})
         self.residual = nn.ModuleDict({"attention": Stage(), "ffn": Stage()})
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, chunk: Chunk = WHOLE) -> Tensor:
         """(B, T, D) to (B, T, D)."""
+        attend = partial(self.attention, chunk=chunk)
         attention_norms, ffn_norms = self.spec.norm_placement.norm_names()
         attention, ffn = (
             Branch(
                 f=f,
                 norms=tuple(self.norms[norm] for norm in norms),
                 out=self.residual[name],
+                **({"scale": self.scales[name]} if name in self.scales else {}),
             )
-            for name, f, norms in (("attention", self.attention, attention_norms), ("ffn", self.ffn, ffn_norms))
+            for name, f, norms in (("attention", attend, attention_norms), ("ffn", self.ffn, ffn_norms))
         )
         out: Tensor = self.spec.norm_placement.block(x_BTD, attention, ffn, self.spec.index + 1, self.spec.n_layers)
         return out

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from tfblock_cli.modules.block import Block
+from tfblock_cli.modules.cache import Cache
+from tfblock_cli.modules.chunk import Chunk
 from tfblock_cli.modules.initialization import Embedding, Linear, Memo, initialize
 from tfblock_cli.modules.norm import build_norm
 from tfblock_cli.modules.stage import Stage
@@ -42,31 +44,70 @@ class Decoder(nn.Module):
             if model.tie_embeddings:
                 self.head.weight = self.embed.weight
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Ids (B, T) to logits (B, T, V), or (B, T, D) to (B, T, D).
+    def new_cache(self, batch_size: int = 1) -> Cache:
+        """An empty key-value cache.
+
+        ``decoder(x, cache=cache)`` for one chunk after the other, each of any length, puts out what ``decoder(x)``
+        does for all of them at once.
+
+        Args:
+            batch_size: B.
 
         Raises:
-            ValueError: The input is longer than max_seq_len, or not of the kind that the model takes.
+            ValueError: A layer's pattern allows none.
         """
-        self._expect(x)
+        return Cache([block.attention.pattern for block in self.spec.blocks()], batch_size)
+
+    def forward(self, x: Tensor, cache: Cache | None = None, padding: Tensor | None = None) -> Tensor:
+        """Ids (B, T) to logits (B, T, V), or (B, T, D) to (B, T, D).
+
+        Args:
+            x: Whole sequences, or with a cache the tokens that come next.
+            cache: What ``new_cache`` made; it is extended by x.
+            padding: How many tokens at the left of each sequence stand for nothing, (B,). No other token sees them,
+                and positions are counted behind them. What is put out for them means nothing, but is finite. With a
+                cache it goes with the first chunk, and may be more than that one's tokens.
+
+        Raises:
+            ValueError: The input is longer than max_seq_len, not of the kind that the model takes, or does not fit
+                the cache or the padding.
+        """
+        chunk = self._chunk(x, cache, padding)
         stream_BTD = self.embed(x) if self.spec.vocab_size else x
         if isinstance(self.spec.position, Learned):
-            stream_BTD = stream_BTD + self.position(torch.arange(x.shape[1], device=x.device))
+            stream_BTD = stream_BTD + self.position(chunk.positions(x.shape[1], x.device))
         stream_BTD = self.embedded(stream_BTD)
         for block in self.blocks:
-            stream_BTD = block(stream_BTD)
+            stream_BTD = block(stream_BTD, chunk)
         if self.spec.has_final_norm:
             stream_BTD = self.final_norm(stream_BTD)
         out: Tensor = self.head(stream_BTD) if self.spec.vocab_size else stream_BTD
+        if cache is not None:
+            cache.advance(x.shape[1], chunk.padding)
         return out
 
-    def _expect(self, x: Tensor) -> None:
+    def _chunk(self, x: Tensor, cache: Cache | None, padding_B: Tensor | None) -> Chunk:
+        """Where x stands in its sequences."""
         wanted = "ids (B, T)" if self.spec.vocab_size else f"vectors (B, T, {self.spec.d_model})"
         fits = x.dim() == 2 if self.spec.vocab_size else x.dim() == 3 and x.shape[-1] == self.spec.d_model
         if not fits or x.is_floating_point() != (not self.spec.vocab_size):
             raise ValueError(f"this decoder takes {wanted}, not {x.dtype} of shape {tuple(x.shape)}")
-        if x.shape[1] > self.spec.max_seq_len:
-            raise ValueError(f"{x.shape[1]} tokens are more than max_seq_len = {self.spec.max_seq_len}")
+        start = 0 if cache is None else cache.n_tokens
+        if start + x.shape[1] > self.spec.max_seq_len:
+            raise ValueError(f"{start + x.shape[1]} tokens are more than max_seq_len = {self.spec.max_seq_len}")
+        if padding_B is not None:
+            if padding_B.shape != x.shape[:1] or padding_B.is_floating_point():
+                raise ValueError(
+                    f"padding is one whole number per sequence, ({x.shape[0]},), not {padding_B.dtype} of shape "
+                    f"{tuple(padding_B.shape)}"
+                )
+            padding_B = padding_B.to(x.device)
+            if int(padding_B.min()) < 0:
+                raise ValueError(f"padding counts tokens, and one of them is {int(padding_B.min())}")
+        if cache is not None:
+            cache.expect(x.shape[0], padding_B)
+            padding_B = cache.padding if padding_B is None else padding_B
+        return Chunk(start, padding_B, cache)
 
 
 def build(experiment: Experiment, memo: Memo | None = None) -> Decoder:
@@ -76,9 +117,14 @@ def build(experiment: Experiment, memo: Memo | None = None) -> Decoder:
         experiment: On the device "meta" there are shapes and no numbers.
         memo: Weights that were drawn for other models of the same seed.
     """
-    with torch.device(experiment.device):
-        decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len)
-    decoder = decoder.to(getattr(torch, experiment.dtype)).eval()
+    decoder = empty(experiment)
     if experiment.device != "meta":
         initialize(decoder, experiment.model, experiment.seed, memo)
     return decoder
+
+
+def empty(experiment: Experiment) -> Decoder:
+    """The experiment's decoder in its dtype, on its device, in eval mode; its weights are still to be drawn."""
+    with torch.device(experiment.device):
+        decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len)
+    return decoder.to(getattr(torch, experiment.dtype)).eval()

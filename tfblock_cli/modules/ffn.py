@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tfblock_cli.modules.initialization import Linear
+from tfblock_cli.modules.norm import build_norm
 from tfblock_cli.modules.stage import Stage
 from tfblock_cli.spec import ffn as spec
 from tfblock_cli.spec.model import BlockSpec
@@ -35,6 +36,7 @@ class MLP(nn.Module):
         self.dropout = dropout
         self.up = Linear(d_model, ffn.d_ff, bias=ffn.bias)
         self.hidden = Stage()
+        self.inner_norm = build_norm(ffn.inner_norm, ffn.d_ff)
         self.down = Linear(ffn.d_ff, d_model, bias=ffn.bias)
 
     def inner(self, x_BTD: Tensor) -> Tensor:
@@ -43,7 +45,7 @@ class MLP(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
-        return F.dropout(self.down(self.hidden(self.inner(x_BTD))), self.dropout, self.training)
+        return F.dropout(self.down(self.inner_norm(self.hidden(self.inner(x_BTD)))), self.dropout, self.training)
 
 
 class GatedMLP(MLP):

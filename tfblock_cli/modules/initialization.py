@@ -1,5 +1,6 @@
 """Weights drawn per parameter name: models that share a tensor share its values, whatever else they hold."""
 
+from dataclasses import dataclass
 from hashlib import sha256
 from math import sqrt
 from typing import assert_never
@@ -27,8 +28,8 @@ class Embedding(nn.Embedding):
         """Leave the memory as it is: ``initialize`` fills it."""
 
 
-Memo = dict[tuple[int, str, tuple[int, ...], Distribution], Tensor]
-"""Draws of standard deviation 1 by seed, name, shape and distribution: all that they depend on."""
+Memo = dict[tuple[int, str, tuple[int, ...], Distribution, float, torch.dtype], Tensor]
+"""Draws by seed, name, shape, distribution, standard deviation and dtype: all that they depend on."""
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -48,40 +49,83 @@ def draw(shape: tuple[int, ...], distribution: Distribution, random: torch.Gener
             assert_never(distribution)
 
 
-def values(weight: Weight, model: ModelSpec, placement: Placement, seed: int, memo: Memo | None = None) -> Tensor:
-    """The first values of one parameter, in float64 on the CPU.
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A place in the memory of a parameter, and what is drawn into it: one tensor, or one slice of a fused one."""
 
-    A fused tensor is its slices below each other, each drawn under its own name and scaled by its own role.
+    tensor: Tensor
+    name: str
+    noise: str
+    distribution: Distribution
+    std: float
 
-    Args:
-        weight: Named as in the whole model.
-        model: Says how it is drawn.
-        placement: Says by what it is scaled.
-        seed: Of the experiment.
-        memo: What other models drew; what is drawn here is added.
+    def drawn(self, name: str, seed: int, memo: Memo | None) -> Tensor:
+        """Drawn in float64 on the CPU and scaled, then in the dtype and on the device of its place."""
+        shape = tuple(self.tensor.shape)
+        key = (seed, name, shape, self.distribution, self.std, self.tensor.dtype)
+        found = None if memo is None else memo.get(key)
+        if found is None:
+            found = (draw(shape, self.distribution, generator(seed, name)) * self.std).to(self.tensor)
+            if memo is not None:
+                memo[key] = found
+        return found
+
+
+class Weights:
+    """The parameters of a decoder, to be filled from one seed after the other.
+
+    A fused tensor is its slices below each other, each drawn under its own name and scaled by its own role. What is
+    the same for every seed is filled in at once: gains, and biases that start at 0.
     """
-    if weight.slices:
-        return torch.cat([values(part, model, placement, seed, memo) for part in weight.slices])
-    shape = tuple(map(int, weight.shape))
-    if weight.kind == "gain":
-        return torch.ones(shape, dtype=torch.float64)
-    distribution, std = model.initialization.draw(weight, model.n_layers)
-    if std == 0:
-        return torch.zeros(shape, dtype=torch.float64)
-    memo = {} if memo is None else memo
-    key = (seed, weight.name, shape, distribution)
-    if key not in memo:
-        memo[key] = draw(shape, distribution, generator(seed, weight.name))
-    return memo[key] * (std * placement.gain(weight.role, model.n_layers))
+
+    def __init__(self, decoder: nn.Module, model: ModelSpec) -> None:
+        self._parameters = {name: parameter.detach() for name, parameter in decoder.named_parameters()}
+        self._model = model
+        self._slots: list[_Slot] = []
+        self._noisy: list[_Slot] = []
+        for weight in model.outer_weights():
+            self._add(weight.name, weight, model.norm_placement)
+        clones = model.initialization.clone_layers
+        for block in model.blocks():
+            for weight in block.weights():
+                name = f"blocks.{block.index}.{weight.name}"
+                drawn = weight.under("blocks.0" if clones else f"blocks.{block.index}")
+                self._add(name, drawn, block.norm_placement, noise=f"noise.{block.index}")
+
+    def _add(self, name: str, weight: Weight, placement: Placement, noise: str = "") -> None:
+        rows = [int(leaf.shape[0]) for leaf in weight.leaves]
+        for leaf, tensor in zip(weight.leaves, torch.split(self._parameters[name], rows), strict=True):
+            if leaf.kind == "gain":
+                first = placement.initial_scale if leaf.role == "scale" else 1.0
+                assert first is not None, f"{placement.kind} has no vector of its own"
+                tensor.fill_(first)
+                continue
+            distribution, std = self._model.initialization.draw(leaf, self._model.n_layers)
+            if std == 0:
+                tensor.zero_()
+                continue
+            scale = std * placement.gain(leaf.role, self._model.n_layers)
+            slot = _Slot(tensor, leaf.name, f"{noise}.{leaf.name}", distribution, scale)
+            self._slots.append(slot)
+            if noise and leaf.kind == "matrix":
+                self._noisy.append(slot)
+
+    def draw(self, seed: int, memo: Memo | None = None) -> None:
+        """Fill every parameter in place, in its own dtype and on its own device.
+
+        Args:
+            seed: Of the experiment.
+            memo: What other models drew; what is drawn here is added.
+        """
+        for slot in self._slots:
+            slot.tensor.copy_(slot.drawn(slot.name, seed, memo))
+
+    def add_noise(self, size: float, seed: int, memo: Memo | None = None) -> None:
+        """Add to every matrix of the blocks ``size`` times a second draw of its own spread."""
+        for slot in self._noisy:
+            slot.tensor.add_(slot.drawn(slot.noise, seed, memo), alpha=size)
 
 
-@torch.no_grad()
 def initialize(decoder: nn.Module, model: ModelSpec, seed: int, memo: Memo | None = None) -> None:
     """Fill every parameter of the decoder in place, in its own dtype and on its own device."""
-    parameters = dict(decoder.named_parameters())
-    for weight in model.outer_weights():
-        parameters[weight.name].copy_(values(weight, model, model.norm_placement, seed, memo))
-    for block in model.blocks():
-        for weight in block.weights():
-            weight = weight.under(f"blocks.{block.index}")
-            parameters[weight.name].copy_(values(weight, model, block.norm_placement, seed, memo))
+    Weights(decoder, model).draw(seed, memo)

@@ -36,6 +36,18 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
+class Scale(nn.Module):
+    """x · weight: a norm placement's own vector."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) to (..., width)."""
+        return x * self.weight
+
+
 def build_norm(norm: spec.Norm | spec.OptionalNorm, width: int) -> nn.Module:
     """The module of a norm's spec."""
     match norm:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tfblock_cli.modules.chunk import WHOLE
 from tfblock_cli.spec.attention import Pattern
 from tfblock_cli.spec.position import RoPE
 
@@ -21,14 +22,13 @@ class Tables:
         self.length = length
         self._tables: dict[tuple[Any, ...], Tensor] = {}
 
-    def visible_TS(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:
-        """Whether the last ``queries`` of ``keys`` positions see each of them: (T, S), bool."""
+    def visible_TT(self, pattern: Pattern, seq_len: int, device: torch.device) -> Tensor:
+        """Whether the tokens of whole sequences see each other: (T, T), bool."""
 
         def make(length: int) -> Tensor:
-            index = torch.arange(length, device=device)
-            return torch.as_tensor(pattern.allows(index[:, None], index[None, :])).expand(length, length)
+            return WHOLE.visible(pattern, length, length, device)
 
-        return self._table((pattern, device), keys, make)[keys - queries : keys, :keys]
+        return self._table((pattern, device), seq_len, make)[:seq_len, :seq_len]
 
     def turn_TE(self, rope: RoPE, d_head: int, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Cos and sin of position · theta^(-2i/E) for i < E/2: twice (T, E/2), at least float32."""

@@ -54,6 +54,8 @@ def free_bytes(device: str, root: Path = Path("/")) -> int | None:
             return _free_on_cuda(device)
         case "mps":
             _expect_mps(device)
+        case _:  # the CPU; mps has its memory from the same machine
+            pass
     return min((*_machine(root), *_cgroups(root)), default=None)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class Subject:
         kernel: How its attention runs; "" where it has no such choice.
         embedding: The submodule whose output stands for the ids where a gradient is wanted; "" for vectors.
         read: The tensor (B, T, ...) in what the module returns.
+        narrowest: What it rounds to on its way, whatever dtype it is asked in.
+        single_steps: Whether behind a cache it takes one token at a time only.
     """
 
     module: nn.Module
@@ -42,6 +45,8 @@ class Subject:
     kernel: str = ""
     embedding: str = ""
     read: Callable[[Any], Tensor] = the_output
+    narrowest: torch.dtype = torch.float64
+    single_steps: bool = False
 
     def __call__(self, x: Tensor) -> Tensor:
         """The output at every position.
@@ -49,15 +54,31 @@ class Subject:
         Raises:
             ValueError: It does not have one row per position.
         """
-        y = self.read(self.module(x))
+        y = self.read(self.run(x))
         if y.shape[:2] != x.shape[:2]:
             raise ValueError(f"an input of {tuple(x.shape[:2])} (B, T) gives an output of {tuple(y.shape)}")
         return y
 
+    def run(self, x: Tensor) -> Any:
+        """What the module returns."""
+        return self.module(x)
+
+    def new_cache(self, batch_size: int) -> Any:
+        """An empty key-value cache; None where the module keeps none.
+
+        Raises:
+            ValueError: A pattern of our decoder allows none.
+        """
+        return self.module.new_cache(batch_size) if isinstance(self.module, Decoder) else None
+
+    def step(self, x: Tensor, cache: Any) -> Tensor:
+        """The output of tokens that follow those in the cache, which they extend."""
+        return self.read(self.module(x, cache=cache))
+
     @property
     def _like(self) -> Tensor:
         """Any floating-point weight; a module without weights computes in float32 on the CPU."""
-        tensors = (*self.module.parameters(), *self.module.buffers())
+        tensors = chain(self.module.parameters(), self.module.buffers())  # asked often: no list of them all
         return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0, dtype=torch.float32))
 
     @property
@@ -142,9 +163,9 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _dropouts(module: nn.Module) -> list[str]:
-    """The attributes of a module that hold a probability of dropout."""
+    """The attributes of a module that hold a probability of dropout: dropout, attention_dropout, resid_pdrop, ..."""
     names = ["p"] if isinstance(module, nn.modules.dropout._DropoutNd) else []
-    return names + ["dropout"] * isinstance(getattr(module, "dropout", None), float)
+    return names + [name for name, value in vars(module).items() if isinstance(value, float) and "drop" in name]
 
 
 @contextmanager

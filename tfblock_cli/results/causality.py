@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-ProbeVerdict = Literal["clean", "noise", "LEAK", "no-flow", "inconclusive"]
+ProbeVerdict = Literal["clean", "noise", "LEAK", "no-flow", "inconclusive", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +16,11 @@ class ProbeRow:
         seq_len: T.
         dtype: The dtype that it ran in.
         verdict: clean (exactly 0; where the shape changes, what another shape may round), noise (of the size of
-            rounding), LEAK, no-flow (what must flow does not), inconclusive.
+            rounding), LEAK, no-flow (what must flow does not), inconclusive, skipped (there is nothing to ask).
         worst: The largest change seen where there must be none, relative to the largest output (of a gradient map:
             to the median gradient of the past); None without one.
-        forwards: Forward passes that it cost, those that name a leak's pair and stage included.
+        forwards: Forward passes that it cost, those that name a leak's pair and stage included; a step with a cache
+            is one.
         cuts_tried: Cuts k in 1..T-1 that it tried.
         cuts_total: T - 1.
         pairs_covered: Part of the pairs (i, j), i < j, that the tried cuts separate, between 0 and 1.
@@ -45,7 +46,9 @@ class ProbeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
-    """The first leaking pair of one probe: output ``out`` changes when input ``in_`` does (out < in_).
+    """The first leaking pair of one probe: output ``out`` changes when input ``in_`` does.
+
+    out < in_ but for the shape "outside the window", where it is an input that is too far back.
 
     Attributes:
         probe: The probe that found it.
@@ -58,7 +61,8 @@ class Leak:
         stage: The first module, in the order of the computation, whose inputs before the cut agree while its output
             differs; None where the outputs of two forward passes do not show the leak.
         shape: What the failing cuts have in common: "next token", "full upper triangle", "within blocks of 8",
-            "one row", "one column", "last column" or "other".
+            "one row", "one column", "last column", "outside the window" or "other"; where it is known, how many
+            heads of a layer have it.
     """
 
     probe: str
@@ -73,11 +77,48 @@ class Leak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One model of the self-test, whose causality is known.
+
+    Attributes:
+        name: What is wrong with it, or what it is.
+        family: The kind of fault; "correct" for a model that must be clean.
+        probe: The probe that must speak, with its mode where that matters; "every" for a correct model.
+        wanted: The verdict that it must give.
+        found: The verdict that it gave.
+        caught: Whether that is right.
+        worst: The largest change that the probe saw.
+    """
+
+    name: str
+    family: str
+    probe: str
+    wanted: str
+    found: str
+    caught: bool
+    worst: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CausalityData:
-    """The answer of ``causality``: the probes in their order, the leaks, and what was not proven."""
+    """The answer of ``causality``: the probes in their order, the leaks, and what was not proven.
+
+    Attributes:
+        declared: Which outputs may see which inputs.
+        seq_len: T of the experiment.
+        probes: In their order.
+        leaks: In the order in which they were found.
+        not_proven: What nothing of this speaks of.
+        notes: On what it was tried, where that is not the very model of the experiment.
+        influence: The gradient map (T, T) of the first mode, relative to the median of what may be seen.
+        controls: Of ``--self-test``: the checker's own check.
+    """
 
     declared: str
     seq_len: int
     probes: tuple[ProbeRow, ...]
     leaks: tuple[Leak, ...]
     not_proven: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    influence: tuple[tuple[float, ...], ...] = ()
+    controls: tuple[Control, ...] = ()

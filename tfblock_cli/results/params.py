@@ -102,7 +102,7 @@ class Memory:
         logits: B T V elements (0 without a vocabulary).
         activations: What autograd keeps for one backward pass through the blocks at (B, T), without the loss.
         kv_cache_per_token: Keys and values of one token of one sequence, over all layers.
-        kv_cache: The same for B sequences of max_seq_len tokens.
+        kv_cache: The same for B sequences of max_seq_len tokens; a sliding window keeps its own tokens alone.
     """
 
     dtype: str

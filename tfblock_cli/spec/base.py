@@ -37,7 +37,8 @@ class Spec(BaseModel):
 LARGEST = 2**31 - 1
 Count = Annotated[int, Field(gt=0, le=LARGEST)]
 """A whole number of something; the upper limit catches slips of the finger before they are multiplied."""
-Layers = Annotated[int, Field(gt=0, le=10_000)]
+MOST_LAYERS = 10_000
+Layers = Annotated[int, Field(gt=0, le=MOST_LAYERS)]
 """A number of blocks; every block is an object of its own, so the limit is lower."""
 
 
@@ -105,6 +106,7 @@ class Axis:
 
     def __init__(self, default: str) -> None:
         self.default = default
+        self.aliases: list[str] = []
 
     def expand(self, value: Any, kinds: tuple[type[Kind], ...]) -> Any:
         """The full table of a shorthand; anything that is no shorthand is returned as it is."""
@@ -120,13 +122,22 @@ class Axis:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         kinds = get_args(source)
+        self.aliases = sorted(alias for kind in kinds for alias in kind.aliases)
         union = handler.generate_schema(Annotated[source, Field(discriminator="kind")])
         return core_schema.no_info_before_validator_function(lambda value: self.expand(value, kinds), union)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Table:
         tables = handler(schema)
-        names = sorted(tables["discriminator"]["mapping"])
-        return {"anyOf": [{"enum": names}, *tables["oneOf"]]}
+        references = tables["discriminator"]["mapping"]
+        names = sorted(  # a kind with a key that must be given has no shorthand
+            kind
+            for kind, table in references.items()
+            if not handler.resolve_ref_schema({"$ref": table}).get("required")
+        )
+        forms = [{"enum": names + self.aliases}, *tables["oneOf"]]
+        if self.aliases:
+            forms.append({"type": "object", "properties": {"kind": {"enum": self.aliases}}, "required": ["kind"]})
+        return {"anyOf": forms}
 
 
 def axis_of(annotation: Any) -> tuple[tuple[type[Kind], ...], Axis]:

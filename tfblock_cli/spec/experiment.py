@@ -6,13 +6,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 from pydantic_core import PydanticCustomError
 
-from tfblock_cli.spec.base import LARGEST, Count, Spec, Table, axis_of, expand, fault, name_of, names, validate_all
-from tfblock_cli.spec.model import ModelSpec
+from tfblock_cli.spec.base import MOST_LAYERS, Count, Spec, Table, axis_of, expand, fault, name_of, names, validate_all
+from tfblock_cli.spec.model import ModelSpec, misses
 from tfblock_cli.spec.norm_placement import NormPlacement, Placement
 from tfblock_cli.spec.settings import CausalitySettings, GradflowSettings, canonical
 
 DType = Literal["float64", "float32", "bfloat16", "float16"]
 Kernel = Literal["sdpa", "eager"]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Device = Annotated[str, Field(pattern=r"^(cpu|meta|(cuda|mps)(:\d+)?)$", examples=["cpu", "cuda:1"])]
+Threads = Annotated[int, Field(gt=0, le=1024)]
 BYTES: Mapping[DType, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -35,12 +39,12 @@ class Experiment(Spec):
         threads: That torch may use.
     """
 
-    name: Annotated[str, Field(min_length=1, max_length=100)] = "tfblock"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    name: Name = "tfblock"
+    seed: Seed = 0
     dtype: DType = "float32"
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps|meta)(:\d+)?$", examples=["cpu", "cuda:1"])] = "cpu"
+    device: Device = "cpu"
     kernel: Kernel = "sdpa"
-    threads: Annotated[int, Field(gt=0, le=1024)] = 1
+    threads: Threads = 1
     input: InputSpec = InputSpec()
     model: ModelSpec
     causality: CausalitySettings = CausalitySettings()
@@ -87,10 +91,36 @@ def _faults(experiment: Table) -> Iterator[PydanticCustomError]:
             "input.seq_len",
             "model.max_seq_len",
         )
-    yield from _gradflow_faults(_table(experiment.get("gradflow")), has_vocabulary=model.get("vocab_size", 256) != 0)
+    has_vocabulary = model.get("vocab_size", 256) != 0
+    yield from _depth_faults(_table(experiment.get("gradflow")), model)
+    yield from _gradflow_faults(
+        _table(experiment.get("gradflow")),
+        has_vocabulary=has_vocabulary,
+        has_head=has_vocabulary and model.get("tie_embeddings") is not True,
+    )
 
 
-def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool) -> Iterator[PydanticCustomError]:
+def _depth_faults(gradflow: Table, model: Table) -> Iterator[PydanticCustomError]:
+    """Depths can be told apart, and every override of some layers finds its layers at each of them."""
+    written = gradflow.get("depths")
+    depths = [depth for depth in _items(written) if type(depth) is int and 0 < depth <= MOST_LAYERS]
+    if written in ([], ()):
+        yield fault("depths is empty: name at least one", "gradflow.depths")
+    if len(set(depths)) < len(depths):
+        yield fault(f"a depth stands twice in {_listed(depths)}; rows are told apart by it", "gradflow.depths")
+    for number, override in enumerate(_items(model.get("layers"))):
+        for depth in dict.fromkeys(depths):
+            message = misses(_table(override).get("at"), depth)
+            if message and depth != model.get("n_layers", 2):  # which is told of the model itself
+                yield fault(f"at a depth of {depth}, {message}", f"model.layers.{number}.at", "gradflow.depths")
+    shallow = min(depths, default=MOST_LAYERS)
+    kinds = [_kind(placement) for placement in _items(gradflow.get("placements"))]
+    for kind in axis_of(NormPlacement)[0]:
+        if issubclass(kind, Placement) and name_of(kind) in kinds and shallow < kind.min_layers:
+            yield fault(f"{name_of(kind)} needs at least {kind.min_layers} layers, not {shallow}", "gradflow.depths")
+
+
+def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool, has_head: bool) -> Iterator[PydanticCustomError]:
     """What [gradflow] asks for must be there to be measured."""
     if gradflow.get("loss") == "cross_entropy" and not has_vocabulary:
         yield fault("cross_entropy needs a vocabulary; use random_projection", "gradflow.loss", "model.vocab_size")
@@ -99,9 +129,19 @@ def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool) -> Iterator[Pydan
     missing = "grad.input" if has_vocabulary else "grad.embedding"
     for number, expect in enumerate(expects):
         where = f"gradflow.expect.{number}"
-        if expect.get("metric") == missing:
+        metric = str(expect.get("metric"))
+        if metric.removeprefix("slope.") == missing:
             there = "grad.embedding, since the model has a" if has_vocabulary else "grad.input, since the model has no"
             yield fault(f"{missing} is not measured here; use {there} vocabulary", f"{where}.metric")
+        if metric.removeprefix("slope.") == "grad.head" and not has_head:
+            yield fault("grad.head is not measured: the model has no output matrix of its own", f"{where}.metric")
+        if metric.startswith("slope.") and len(set(map(str, depths))) < 2:
+            message = f"a slope needs two depths, not depths = {_listed(depths)}"
+            yield fault(message, f"{where}.metric", "gradflow.depths")
+        if metric.startswith("slope.") and expect.get("depth", 0):
+            yield fault("a slope is over all depths; leave depth out", f"{where}.depth", f"{where}.metric")
+        if expect.get("mode") == "ci" and gradflow.get("seeds", 5) == 1:
+            yield fault("mode = 'ci' needs two seeds: one has no interval", f"{where}.mode", "gradflow.seeds")
         if (depth := expect.get("depth", 0)) and depth not in depths:
             yield fault(f"depth = {depth} is not among depths = {_listed(depths)}", f"{where}.depth", "gradflow.depths")
     placements = gradflow.get("placements", ["pre", "post"])
@@ -115,10 +155,6 @@ def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool) -> Iterator[Pydan
             yield fault(f"{name!r} is no norm placement; there are {_listed(names(NormPlacement))}", key)
         elif kinds and name not in kinds:
             yield fault(f"{name!r} is not among placements = {_listed(kinds)}", key, "gradflow.placements")
-    shallow = min((depth for depth in depths if type(depth) is int), default=LARGEST)
-    for kind in axis_of(NormPlacement)[0]:
-        if issubclass(kind, Placement) and name_of(kind) in kinds and shallow < kind.min_layers:
-            yield fault(f"{name_of(kind)} needs at least {kind.min_layers} layers, not {shallow}", "gradflow.depths")
 
 
 def _named_placements(gradflow: Table, expects: list[Table]) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from tfblock_cli.spec.base import Axis, Count, Kind, derived
+from tfblock_cli.spec.norm import NoNorm, OptionalNorm
 from tfblock_cli.spec.size import INPUT, Letters, Saved, Size, StageSpec, Weight, linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -15,11 +16,14 @@ class FeedForward(Kind):
     Attributes:
         d_ff: Hidden width F; 4 D unless given.
         bias: Whether its linear layers have biases; ``model.bias`` unless given.
+        inner_norm: A norm over the hidden vector before the last matrix; ``model.norm`` for the norm placement
+            subln, none for the others, unless given.
     """
 
     gated: ClassVar[bool]
     d_ff: Count = derived("4 · d_model")
     bias: bool = derived("model.bias")
+    inner_norm: OptionalNorm = NoNorm()
 
     @property
     def hidden(self) -> Size:
@@ -31,6 +35,7 @@ class FeedForward(Kind):
         if self.gated:
             yield from linear("gate", "gate", d_model, self.hidden, bias=self.bias)
         yield from linear("up", "up", d_model, self.hidden, bias=self.bias)
+        yield from self.inner_norm.weights("inner_norm", self.hidden)
         yield from linear("down", "down", self.hidden, d_model, bias=self.bias)
 
     def stages(self, letters: Letters) -> Iterator[StageSpec]:
@@ -40,17 +45,21 @@ class FeedForward(Kind):
             yield StageSpec(name="gate", shape=inner, inner=letters.D)
         yield StageSpec(name="up", shape=inner, inner=letters.D)
         yield StageSpec(name="hidden", shape=inner)
+        if not isinstance(self.inner_norm, NoNorm):
+            yield StageSpec(name="inner_norm", shape=inner)
         yield StageSpec(name="down", shape=(letters.B, letters.T, letters.D), inner=self.hidden)
 
     def saved(self, letters: Letters, width: int) -> Iterator[Saved]:
         """The input of every matrix, activation and product."""
         yield Saved(name=INPUT, shape=(letters.B, letters.T, letters.D), width=width)
+        inner = (letters.B, letters.T, self.hidden)
         for name in self.saved_inside():
-            yield Saved(name=name, shape=(letters.B, letters.T, self.hidden), width=width)
+            yield Saved(name=name, shape=inner, width=width)
+        yield from self.inner_norm.saved_before("hidden", inner, width)
 
     def saved_inside(self) -> tuple[str, ...]:
-        """The kept tensors of the hidden width."""
-        return ("gate", "activated", "up", "hidden")
+        """The tensors of the hidden width that the activation and the product keep."""
+        return ("gate", "activated", "up")
 
 
 class MLP(FeedForward):
@@ -62,7 +71,7 @@ class MLP(FeedForward):
 
     def saved_inside(self) -> tuple[str, ...]:
         """What goes into the activation and what comes out; a relu needs only what comes out."""
-        return ("hidden",) if self.activation == "relu" else ("up", "hidden")
+        return ("hidden",) if self.activation == "relu" else ("up",)
 
 
 class SwiGLU(FeedForward):

@@ -26,7 +26,11 @@ class Initialization(Kind):
 
     Attributes:
         embedding_std: Of the token table and the position table.
+        clone_layers: Give every block the weights of the first one, as torch.nn.TransformerEncoder does
+            (pytorch/pytorch#86274): a flaw, for those who want to see what it does.
     """
+
+    clone_layers: bool = False
 
     if TYPE_CHECKING:
         # a key of every kind; it stands behind the key that its default follows, since keys are read in their order

@@ -1,5 +1,6 @@
 """ModelSpec: a decoder as a list of blocks, and BlockSpec: one of them, with everything resolved."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,21 +13,24 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from tfblock_cli.spec.attention import Attention
 from tfblock_cli.spec.base import (
     LARGEST,
+    MOST_LAYERS,
     Count,
     Items,
     Layers,
     Spec,
     Table,
+    axis_of,
     derived,
     expand,
     fault,
     lines_of,
+    name_of,
     validate_all,
 )
 from tfblock_cli.spec.ffn import FFN
 from tfblock_cli.spec.initialization import GPT2, AnyInitialization
 from tfblock_cli.spec.norm import Norm, RMSNorm
-from tfblock_cli.spec.norm_placement import Branch, Function, NormPlacement, Pre
+from tfblock_cli.spec.norm_placement import Branch, Function, NormPlacement, Placement, Pre
 from tfblock_cli.spec.position import Learned, Position, RoPE
 from tfblock_cli.spec.size import Letters, Size, StageSpec, Weight, linear
 
@@ -56,6 +60,11 @@ class BlockSpec:
         attention, ffn = self.norm_placement.norm_names()
         return tuple(dict.fromkeys(attention + ffn))
 
+    @property
+    def scale_names(self) -> tuple[str, ...]:
+        """The branches that the placement multiplies by a vector of its own."""
+        return () if self.norm_placement.initial_scale is None else ("attention", "ffn")
+
     def weights(self) -> Iterator[Weight]:
         """Every parameter of the block."""
         D = Size(self.d_model, "D")
@@ -65,6 +74,8 @@ class BlockSpec:
             yield weight.under("ffn")
         for name in self.norm_names:
             yield from self.norm.weights(f"norms.{name}", D)
+        for name in self.scale_names:
+            yield Weight(name=f"scales.{name}.weight", shape=(D,), role="scale", kind="gain")
 
     def stages(self, letters: Letters) -> tuple[StageSpec, ...]:
         """Every named point, in the order in which the placement's formula comes by: it is run on a float."""
@@ -83,6 +94,7 @@ class BlockSpec:
                 f=passing(*(stage.under(name) for stage in part.stages(letters))),
                 norms=tuple(passing(StageSpec(name=f"norms.{norm}", shape=stream)) for norm in norms),
                 out=passing(StageSpec(name=f"residual.{name}", shape=stream)),
+                scale=passing(StageSpec(name=f"scales.{name}", shape=stream)),
             )
             for name, part, norms in zip(
                 ("attention", "ffn"),
@@ -95,6 +107,7 @@ class BlockSpec:
         return tuple(order)
 
 
+SLICE = re.compile(r"^-?\d*(:-?\d*){1,2}$")
 AXES_OF_A_BLOCK = ("norm", "norm_placement", "attention", "ffn")
 
 
@@ -104,10 +117,7 @@ class LayerOverride(Spec):
     A table that names a kind replaces the axis; other keys change those keys alone.
     """
 
-    at: (
-        Items[Annotated[int, Field(ge=-LARGEST, le=LARGEST)]]
-        | Annotated[str, Field(pattern=r"^-?\d*(:-?\d*){1,2}$", examples=["1::2"])]
-    )
+    at: Items[Annotated[int, Field(ge=-LARGEST, le=LARGEST)]] | Annotated[str, Field(pattern=SLICE, examples=["1::2"])]
     norm: str | Table = Field(default_factory=dict)
     norm_placement: str | Table = Field(default_factory=dict)
     attention: Table = Field(default_factory=dict)
@@ -120,10 +130,20 @@ class LayerOverride(Spec):
 
     def layers(self, n_layers: int) -> tuple[int, ...]:
         """The layers that it speaks of."""
-        if isinstance(self.at, str):
-            start, stop, step = ([int(part) if part else None for part in self.at.split(":")] + [None])[:3]
-            return tuple(range(n_layers)[start:stop:step])
-        return tuple(range(n_layers)[index] for index in self.at)
+        return layers_at(self.at, n_layers)
+
+
+def layers_at(at: str | tuple[int, ...], n_layers: int) -> tuple[int, ...]:
+    """The layers that a slice or a list of indices names.
+
+    Raises:
+        IndexError: There is no such layer.
+        ValueError: The slice has step 0.
+    """
+    if isinstance(at, str):
+        start, stop, step = ([int(part) if part else None for part in at.split(":")] + [None])[:3]
+        return tuple(range(n_layers)[start:stop:step])
+    return tuple(range(n_layers)[index] for index in at)
 
 
 class ModelSpec(Spec):
@@ -172,14 +192,13 @@ class ModelSpec(Spec):
 
     def _layer_faults(self) -> Iterator[PydanticCustomError | InitErrorDetails]:
         """What is wrong with the overrides, which can only be seen once the rest is sound."""
-        yield from self._overridden()[1]
-        if self.norm_placement.min_layers > self.n_layers:
-            kind = self.norm_placement.kind
-            yield fault(
-                f"{kind} needs at least {self.norm_placement.min_layers} layers, not {self.n_layers}",
-                "norm_placement",
-                "n_layers",
-            )
+        parts, faults = self._overridden()
+        yield from faults
+        placements = {part["norm_placement"].kind: part["norm_placement"] for part in parts if "norm_placement" in part}
+        for kind, placement in ({self.norm_placement.kind: self.norm_placement} | placements).items():
+            if placement.min_layers > self.n_layers:
+                message = f"{kind} needs at least {placement.min_layers} layers, not {self.n_layers}"
+                yield fault(message, "layers" if kind in placements else "norm_placement", "n_layers")
 
     def changed(self, **keys: Any) -> "ModelSpec":
         """The same model with other values of some keys, validated anew."""
@@ -211,14 +230,7 @@ class ModelSpec(Spec):
         parts: list[Table] = [{} for _ in range(self.n_layers)]
         faults: dict[Any, PydanticCustomError | InitErrorDetails] = {}
         for number, override in enumerate(self.layers):
-            try:
-                layers = override.layers(self.n_layers)
-            except (IndexError, ValueError):  # an index past the end, a slice with step 0
-                layers = ()
-            if not layers:
-                message = f"at = {override.at!r} names none of the {self.n_layers} layers"
-                faults[number] = fault(message, f"layers.{number}.at")
-            for layer, (axis, change) in product(layers, override.changes.items()):
+            for layer, (axis, change) in product(override.layers(self.n_layers), override.changes.items()):
                 try:
                     parts[layer][axis] = self._changed(axis, parts[layer].get(axis, getattr(self, axis)), change)
                 except ValidationError as error:
@@ -230,11 +242,13 @@ class ModelSpec(Spec):
 
     def _changed(self, axis: str, part: Spec, change: str | Table) -> Any:
         """One axis of one layer: replaced if the change names a kind, else changed key by key."""
-        replaces = isinstance(change, str) or "kind" in change
-        table = change if isinstance(change, str) or replaces else part.model_dump() | change
         rest = {"d_model": self.d_model, "bias": self.bias, "position": self.position.model_dump()}
+        table = change if isinstance(change, str) or "kind" in change else _standing(part, rest) | change
+        d_head_given = isinstance(table, Mapping) and "d_head" in table
         whole = with_defaults(rest | {axis: table})
-        return validate_all(axis, whole[axis], _adapter(axis).validate_python, _faults(whole, d_head_given=True))
+        return validate_all(
+            axis, whole[axis], _adapter(axis).validate_python, _faults(whole, d_head_given=d_head_given)
+        )
 
     def outer_weights(self) -> Iterator[Weight]:
         """Every parameter outside the blocks, in the order of the computation; a tied head has no weight."""
@@ -290,6 +304,20 @@ class ModelSpec(Spec):
         return tuple(before), tuple(after)
 
 
+def _standing(part: Spec, rest: Table) -> Table:
+    """What of a part stands when a layer changes some of its keys: all but the sizes that only follow from others.
+
+    With H heads and K = H, a layer of other H has K = H as well; with K < H, K stands.
+    """
+    table = part.model_dump()
+    if isinstance(part, Attention):
+        follows = with_defaults(rest | {"attention": {"n_heads": part.n_heads}})["attention"]
+        for key in ("n_kv_heads", "d_head"):
+            if table[key] == follows[key]:
+                del table[key]
+    return table
+
+
 @cache
 def _adapter(axis: str) -> TypeAdapter[Any]:
     return TypeAdapter(ModelSpec.__annotations__[axis])
@@ -311,7 +339,20 @@ def with_defaults(table: Mapping[str, Any]) -> Table:
         model["attention"] = {"n_kv_heads": n_heads, "d_head": max(d_model // n_heads, 1)} | biases | dict(attention)
     ffn = expand(FFN, model.get("ffn", {}))
     model["ffn"] = {"d_ff": 4 * d_model, "bias": bias} | dict(ffn) if isinstance(ffn, Mapping) else ffn
+    if _wants_inner_norm(model):
+        norm = model.get("norm", "rmsnorm")
+        for part in ("attention", "ffn"):
+            if isinstance(model[part], Mapping):
+                model[part] = {"inner_norm": norm} | dict(model[part])
     return model
+
+
+def _wants_inner_norm(model: Table) -> bool:
+    """Whether the method of the norm placement has norms inside attention and FFN."""
+    placement = expand(NormPlacement, model.get("norm_placement", {}))
+    kind = placement.get("kind") if isinstance(placement, Mapping) else None
+    kinds, _ = axis_of(NormPlacement)
+    return any(cls.inner_norm for cls in kinds if issubclass(cls, Placement) and name_of(cls) == kind)
 
 
 def _count(value: Any) -> int:
@@ -346,3 +387,24 @@ def _faults(model: Table, *, d_head_given: bool) -> Iterator[PydanticCustomError
             )
     if model.get("vocab_size") == 0 and model.get("tie_embeddings") is True:
         yield fault("a stack without a vocabulary has no embedding to tie", "tie_embeddings", "vocab_size")
+    n_layers, overrides = model.get("n_layers", 2), model.get("layers", ())
+    if type(n_layers) is int and 0 < n_layers <= MOST_LAYERS and isinstance(overrides, list | tuple):
+        for number, override in enumerate(overrides):
+            at = override.get("at") if isinstance(override, Mapping) else None
+            if message := misses(at, n_layers):
+                yield fault(message, f"layers.{number}.at")
+
+
+def misses(at: Any, n_layers: int) -> str:
+    """What is wrong with a sound ``at`` for so many layers, or ""; an unsound one is told elsewhere."""
+    there = f"the layers are 0 to {n_layers - 1}"
+    if isinstance(at, str) and SLICE.match(at):
+        try:
+            return "" if layers_at(at, n_layers) else f"at = {at!r} names no layer: {there}"
+        except ValueError:
+            return f"at = {at!r} has step 0"
+    indices = at if isinstance(at, list | tuple) and all(type(index) is int for index in at) else [0]
+    missing = [str(index) for index in indices if not -n_layers <= index < n_layers]
+    if missing:
+        return f"there is no layer {', '.join(missing)}: {there}"
+    return "" if indices else f"at = [] names no layer: {there}"

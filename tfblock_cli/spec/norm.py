@@ -1,6 +1,7 @@
 """Norms: how one vector of the stream is brought to a standard size."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,7 +12,21 @@ from tfblock_cli.spec.size import INPUT, Saved, Size, Weight
 Eps = Annotated[float, Field(gt=0)]
 
 
-class RMSNorm(Kind):
+class InnerNorm(Kind):
+    """What the norms have in common that may stand inside a sub-layer, none included."""
+
+    def saved(self, shape: tuple[Size, ...], width: int) -> Iterator[Saved]:
+        """What autograd keeps of the norm itself."""
+        raise NotImplementedError
+
+    def saved_before(self, name: str, shape: tuple[Size, ...], width: int) -> Iterator[Saved]:
+        """What autograd keeps where a matrix follows: of the norm of the tensor ``name``, and the matrix's input."""
+        for saved in self.saved(shape, width):
+            yield replace(saved, name=name if saved.name == INPUT else f"inner_norm.{saved.name}")
+        yield Saved(name="inner_norm", shape=shape, width=width)
+
+
+class RMSNorm(InnerNorm):
     """x / sqrt(mean(x²) + eps) · weight (Zhang and Sennrich 2019, arXiv:1910.07467)."""
 
     kind: Literal["rmsnorm"] = "rmsnorm"
@@ -29,7 +44,7 @@ class RMSNorm(Kind):
         yield Saved(name="rstd", shape=shape[:-1], width=wide)
 
 
-class LayerNorm(Kind):
+class LayerNorm(InnerNorm):
     """(x - mean(x)) / sqrt(var(x) + eps) · weight + bias (Ba et al. 2016, arXiv:1607.06450)."""
 
     kind: Literal["layernorm"] = "layernorm"
@@ -49,7 +64,7 @@ class LayerNorm(Kind):
         yield Saved(name="rstd", shape=shape[:-1], width=width)
 
 
-class NoNorm(Kind):
+class NoNorm(InnerNorm):
     """x: nothing is normalised. For the optional norms inside a sub-layer."""
 
     kind: Literal["none"] = "none"
@@ -61,6 +76,10 @@ class NoNorm(Kind):
     def saved(self, shape: tuple[Size, ...], width: int) -> Iterator[Saved]:
         """Nothing."""
         yield from ()
+
+    def saved_before(self, name: str, shape: tuple[Size, ...], width: int) -> Iterator[Saved]:
+        """The matrix's input, which is the tensor itself."""
+        yield Saved(name=name, shape=shape, width=width)
 
 
 Norm = Annotated[RMSNorm | LayerNorm, Axis("rmsnorm")]

@@ -4,7 +4,10 @@ To add one: a class here and its name in the union. Nothing else changes.
 """
 
 from collections.abc import Callable
+from math import log
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
 
 from tfblock_cli.spec.base import Axis, Kind
 from tfblock_cli.spec.size import Role
@@ -14,11 +17,15 @@ Function = Callable[[Value], Value]
 
 
 class Branch(NamedTuple):
-    """A sub-layer as a placement sees it: its function f, its norms N, and a mark for the stream behind it."""
+    """A sub-layer as a placement sees it: its function f, its norms N, and a mark for the stream behind it.
+
+    ``scale`` multiplies by the placement's own vector, where it has one.
+    """
 
     f: Function
     norms: tuple[Function, ...]
     out: Function
+    scale: Function = lambda x: x
 
 
 class Placement(Kind):
@@ -28,13 +35,23 @@ class Placement(Kind):
         formula: One sub-layer, x -> x'.
         final_norm: Whether a stack needs a norm after the last block, since its stream is un-normalised.
         sublayer_norms: The names of one sub-layer's norms; "" where a sub-layer has one.
+        norms_the_branch: Whether a norm takes what f puts out, with nothing added to it.
+        inner_norm: Whether its method has a norm inside attention and FFN, before their last matrices.
+        initial_scale: What the vector starts from that multiplies each branch; None where there is no such vector.
         min_layers: The smallest L for which the formula means anything.
     """
 
     formula: ClassVar[str]
     final_norm: ClassVar[bool] = True
     sublayer_norms: ClassVar[tuple[str, ...]] = ("",)
+    norms_the_branch: ClassVar[bool] = False
+    inner_norm: ClassVar[bool] = False
     min_layers: ClassVar[int] = 1
+
+    @property
+    def initial_scale(self) -> float | None:
+        """Most placements have no weights of their own."""
+        return None
 
     def norm_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the attention's norms and of the FFN's. A name that stands in both is one shared norm."""
@@ -91,6 +108,7 @@ class Sandwich(Placement):
     kind: Literal["sandwich"] = "sandwich"
     formula = "x + N2(f(N1(x)))"
     sublayer_norms = ("in", "out")
+    norms_the_branch = True
 
     def sublayer(self, x: Value, f: Function, norms: tuple[Function, ...], l: int, L: int) -> Value:  # noqa: E741
         """The formula."""
@@ -104,6 +122,7 @@ class Reordered(Placement):
     aliases = ("olmo2",)
     kind: Literal["reordered"] = "reordered"
     formula = "x + N(f(x))"
+    norms_the_branch = True
 
     def sublayer(self, x: Value, f: Function, norms: tuple[Function, ...], l: int, L: int) -> Value:  # noqa: E741
         """The formula."""
@@ -179,6 +198,69 @@ class MixLN(Placement):
         return placement.sublayer(x, f, norms, l, L)
 
 
+class B2T(Placement):
+    """a = N1(x + attention(x)), then N2(a + ffn(a) + x): the block's input skips to its last norm (arXiv:2206.00330).
+
+    The authors' code (takase/b2t_connection) also multiplies every matrix by L^(-1/2); that is left to the
+    initialization.
+    """
+
+    kind: Literal["b2t"] = "b2t"
+    formula = "a = N1(x + attention(x)), N2(a + ffn(a) + x)"
+    final_norm = False
+
+    def block(self, x: Value, attention: Branch, ffn: Branch, l: int, L: int) -> Value:  # noqa: E741
+        """The formula."""
+        (first,), (last,) = attention.norms, ffn.norms
+        a = attention.out(first(x + attention.f(x)))
+        return ffn.out(last(a + ffn.f(a) + x))
+
+
+class LayerScale(Placement):
+    """x + g f(N(x)) with a learned vector g that starts small (Touvron et al. 2021, arXiv:2103.17239).
+
+    Attributes:
+        initial: Every entry of g at first. The authors' code takes 1e-5 for 24 layers and 1e-6 for more.
+    """
+
+    kind: Literal["layerscale"] = "layerscale"
+    formula = "x + g f(N(x))"
+    initial: Annotated[float, Field(gt=0)] = 0.1
+
+    @property
+    def initial_scale(self) -> float:
+        """Of g."""
+        return self.initial
+
+    def block(self, x: Value, attention: Branch, ffn: Branch, l: int, L: int) -> Value:  # noqa: E741
+        """The formula, for attention and for the FFN."""
+        for branch in (attention, ffn):
+            (norm,) = branch.norms
+            x = branch.out(x + branch.scale(branch.f(norm(x))))
+        return x
+
+
+class SubLN(Placement):
+    """x + f(N(x)) with a second norm inside f, before its last matrix (Magneto: Wang et al. 2022, arXiv:2210.06423).
+
+    v, out, up and down are scaled by sqrt(ln 2L), as torchscale does for a decoder alone. The paper has no gated FFN;
+    scaling the gate as well is ours.
+    """
+
+    kind: Literal["subln"] = "subln"
+    formula = "x + f(N(x)), a norm before the last matrix of f"
+    inner_norm = True
+
+    def sublayer(self, x: Value, f: Function, norms: tuple[Function, ...], l: int, L: int) -> Value:  # noqa: E741
+        """The formula; the second norm is a key of attention and FFN."""
+        (norm,) = norms
+        return x + f(norm(x))
+
+    def gain(self, role: Role, L: int) -> float:
+        """sqrt(ln 2L) on the weights that carry values."""
+        return log(2 * L) ** 0.5 if role in ("v", "out", "up", "gate", "down") else 1.0
+
+
 class NoPlacement(Placement):
     """x + f(x): no norm in the blocks, the negative control."""
 
@@ -192,5 +274,6 @@ class NoPlacement(Placement):
 
 
 NormPlacement = Annotated[
-    Pre | Post | Sandwich | Reordered | DeepNorm | Parallel | LNS | MixLN | NoPlacement, Axis("pre")
+    Pre | Post | Sandwich | Reordered | DeepNorm | Parallel | LNS | MixLN | B2T | LayerScale | SubLN | NoPlacement,
+    Axis("pre"),
 ]

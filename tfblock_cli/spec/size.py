@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-Role = Literal["embed", "position", "q", "k", "v", "out", "up", "gate", "down", "head", "norm"]
+Role = Literal["embed", "position", "q", "k", "v", "out", "up", "gate", "down", "head", "norm", "scale"]
 
 
 class Size(int):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.probes.causality.zoo import D, Net, T, attention, findings
+from tests.probes.causality.asking import attention, findings
+from tfblock_cli.probes.causality.zoo.parts import D, Net, T
 
 
 def unmasked(n_layers: int) -> Net:

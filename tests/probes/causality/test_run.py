@@ -1,17 +1,21 @@
 """``run`` on experiments: verdicts, rows, costs, and what is said not to be proven."""
 
 import weakref
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from torch import Tensor, nn
 
-from tests.probes.causality.zoo import Net, attention, findings, row
-from tests.probes.models import experiment
+from tests.probes.causality.asking import attention, findings, row
+from tests.probes.models import experiment as any_experiment
 from tests.strategies import experiments
 from tfblock_cli.errors import BadInput
 from tfblock_cli.probes.causality import run
+from tfblock_cli.probes.causality.check import check
+from tfblock_cli.probes.causality.zoo.parts import Net
+from tfblock_cli.probes.subject import Subject, from_experiment
 from tfblock_cli.results.result import to_json
 from tfblock_cli.spec.attention import Attention
 from tfblock_cli.spec.base import axis_of, name_of, names
@@ -19,19 +23,29 @@ from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.norm_placement import NormPlacement
 from tfblock_cli.spec.position import Position
 
+LONGEST = 6
+"""The small length of these experiments: their models take no more."""
+
+
+def experiment(model: dict[str, Any] | None = None, **keys: Any) -> Experiment:
+    """T = 5, and a model that takes 6 tokens at most."""
+    return any_experiment({"max_seq_len": LONGEST} | (model or {}), **keys)
+
+
 UNMASKED = {"attention": {"n_heads": 2, "pattern": "bidirectional"}}
 
 
 @pytest.mark.parametrize("placement", [name_of(kind) for kind in axis_of(NormPlacement)[0]])
 def test_every_placement_is_causal_and_its_maskless_twin_is_not(placement):
     """Under both kernels: ``run`` tries the other one, too."""
-    model = {"norm_placement": placement, "n_layers": 4}
+    model = {"norm_placement": placement, "n_layers": 4 if placement == "mixln" else 2}
     result = run(experiment(model))
     assert result.verdict == "pass"
     assert {found.verdict for found in result.data.probes} == {"clean"}
     unmasked = run(experiment(model | UNMASKED))
     assert unmasked.verdict == "fail"
-    assert {leak.mode for leak in unmasked.data.leaks} == {"eval sdpa", "eval, grad sdpa", "eval eager", "train sdpa"}
+    modes = {f"{mode} {kernel}" for mode in ("eval", "eval, grad", "train") for kernel in ("sdpa", "eager")}
+    assert {leak.mode for leak in unmasked.data.leaks} == modes
 
 
 @pytest.mark.parametrize("position", names(Position))
@@ -56,7 +70,7 @@ def test_exactness_holds_in_the_own_dtype_too(dtype):
 def test_the_leak_is_named():
     leak = run(experiment(UNMASKED, kernel="eager")).data.leaks[0]
     assert (leak.out, leak.in_, leak.stage, leak.shape) == (0, 1, "blocks.0.attention", "full upper triangle")
-    assert (leak.cuts, leak.cuts_total) == (4, 4)
+    assert (leak.cuts, leak.cuts_total) == (LONGEST - 1, LONGEST - 1)
 
 
 def test_one_layer_of_three():
@@ -75,36 +89,40 @@ class OffByOne(Attention):
 
 
 def test_a_decoder_of_ours_with_a_wrong_mask():
-    from tfblock_cli.probes.causality.check import check
-    from tfblock_cli.probes.subject import from_experiment
-    from tfblock_cli.results.progress import NoProgress
-
     subject = from_experiment(experiment({"n_layers": 2}, kernel="eager"))
     subject.module.get_submodule("blocks.1.attention").pattern = OffByOne(  # type: ignore[assignment]
         n_heads=1, n_kv_heads=1, d_head=1, bias=False, out_bias=False
     )
-    leaks = check([subject], seq_len=7, seed=0, progress=NoProgress()).leaks
+    leaks = check([subject], seq_len=6).leaks
     assert {(leak.out, leak.in_, leak.stage, leak.shape) for leak in leaks} == {
         (0, 1, "blocks.1.attention", "next token")
     }
+    assert {leak.probe for leak in leaks} == {"suffix_cuts", "gradient_map", "truncation", "mask_readout"}
 
 
 def test_every_row_is_a_check():
     result = run(experiment(UNMASKED))
-    assert [check.name for check in result.checks] == [found.name for found in result.data.probes]
-    for check, found in zip(result.checks, result.data.probes, strict=True):
-        assert check.passed == (found.verdict == "clean")
-        assert check.value == found.worst
-    assert {check.name for check in result.checks if not check.passed} == {"suffix_cuts", "gradient_map", "truncation"}
+    judged = [found for found in result.data.probes if found.verdict != "skipped"]
+    assert [claim.name for claim in result.checks] == [found.name for found in judged]
+    for claim, found in zip(result.checks, judged, strict=True):
+        assert claim.passed == (found.verdict == "clean")
+        assert claim.value == found.worst
+    assert {claim.name for claim in result.checks if not claim.passed} == {
+        "suffix_cuts",
+        "gradient_map",
+        "truncation",
+        "mask_readout",
+    }
 
 
 def test_a_leak_outranks_what_cannot_be_judged():
     """float16 overflows here, and a missing mask is seen in float64 all the same."""
     weights = {"initialization": {"kind": "normal", "std": 60.0}, "norm_placement": "none", "final_norm": False}
-    sound = run(experiment(weights, dtype="float16"))
+    as_they_are = {"weights": "as-is"}
+    sound = run(experiment(weights, dtype="float16", causality=as_they_are))
     assert sound.verdict == "inconclusive"
     assert row(sound.data, "suffix_cuts").verdict == "clean"
-    assert run(experiment(weights | UNMASKED, dtype="float16")).verdict == "fail"
+    assert run(experiment(weights | UNMASKED, dtype="float16", causality=as_they_are)).verdict == "fail"
 
 
 def test_one_token_is_no_proof():
@@ -133,38 +151,59 @@ def test_the_device_meta_is_refused():
 def test_what_is_not_proven_names_what_was_run():
     data = run(experiment(dtype="bfloat16", kernel="eager", seed=3)).data
     said = "; ".join(data.not_proven)
-    for word in ("seed 3", "T = 5", "float64, bfloat16", "eager, sdpa", "cpu"):
+    for word in ("seed 3", "T = 6 and 5", "float64, bfloat16", "eager, sdpa", "cpu"):
         assert word in said
 
 
 def test_the_modes_and_the_order():
     data = run(experiment(dtype="float32")).data
-    assert [(found.name, found.mode, found.dtype) for found in data.probes] == [
-        ("preflight", "eval sdpa", "float64"),
-        ("batch_independence", "eval sdpa", "float64"),
-        ("suffix_cuts", "eval sdpa", "float64"),
-        ("gradient_map", "eval, grad sdpa", "float64"),
-        ("truncation", "eval sdpa", "float64"),
-        ("preflight", "eval eager", "float64"),
-        ("batch_independence", "eval eager", "float64"),
-        ("suffix_cuts", "eval eager", "float64"),
-        ("preflight", "train sdpa", "float64"),
-        ("batch_independence", "train sdpa", "float64"),
-        ("suffix_cuts", "train sdpa", "float64"),
-        ("preflight", "eval sdpa", "float32"),
-        ("suffix_cuts", "eval sdpa", "float32"),
+    own = ("mask_readout", "head_groups", "padding", "rope_shift")
+    expected = [
+        ("eval sdpa", "float64", 6, ("preflight", "batch_independence", "suffix_cuts")),
+        ("eval, grad sdpa", "float64", 6, ("gradient_map",)),
+        ("eval sdpa", "float64", 6, ("truncation", "incremental", *own)),
+        ("eval, grad sdpa", "float64", 6, ("suffix_cuts",)),
+        ("train sdpa", "float64", 6, ("preflight", "batch_independence", "suffix_cuts")),
+        ("eval eager", "float64", 6, ("preflight", "batch_independence", "suffix_cuts", "incremental", *own)),
+        ("eval, grad eager", "float64", 6, ("suffix_cuts",)),
+        ("train eager", "float64", 6, ("preflight", "batch_independence", "suffix_cuts")),
+        ("eval sdpa", "float32", 6, ("preflight", "suffix_cuts")),
+        ("eval sdpa", "float64", 5, ("preflight", "suffix_cuts", "truncation")),
+        ("eval sdpa", "float32", 5, ("preflight", "suffix_cuts", "truncation")),
+    ]
+    assert [(found.mode, found.dtype, found.seq_len, found.name) for found in data.probes] == [
+        (mode, dtype, T, name) for mode, dtype, T, names in expected for name in names
     ]
 
 
 @pytest.mark.parametrize("T", [5, 9, 40])
 def test_costs_are_what_the_protocol_says(T):
-    data = run(experiment(input={"seq_len": T})).data
+    """Of a subject of which nothing is known but that it can be called."""
+    data = findings(Net(attention()), seq_len=T)
     assert (row(data, "suffix_cuts").forwards, row(data, "suffix_cuts").cuts_tried) == (1 + 2 * (T - 1), T - 1)
     assert (row(data, "gradient_map").forwards, row(data, "gradient_map").vjps) == (1, T)
     assert row(data, "truncation").forwards == T
     assert row(data, "preflight").forwards == row(data, "batch_independence").forwards == 4
-    ladder = row(data, "suffix_cuts", "train")
-    assert (ladder.cuts_tried < T - 1) == (ladder.pairs_covered < 1) == (T > 32)
+    assert row(data, "incremental").verdict == "skipped"
+
+
+@pytest.mark.parametrize("budget", [10, 20, 64])
+def test_a_ladder_at_the_own_length_keeps_its_budget(budget):
+    data = check([Subject(module=Net(attention()), d_model=8)], seq_len=200, small=5, budget=budget)
+    small, own = ([found for found in data.probes if (found.seq_len == 200) == is_own] for is_own in (False, True))
+    assert {found.dtype for found in own} == {"float64", "float32"}
+    assert all(found.pairs_covered == 1 for found in small if found.cuts_tried)
+    own = own[:3]
+    assert [found.name for found in own] == ["preflight", "suffix_cuts", "truncation"]
+    assert sum(found.forwards for found in own) <= budget
+    assert sum(found.forwards for found in own) >= budget - 3
+    assert 0 < own[1].pairs_covered < 1
+
+
+def test_the_influence_is_the_gradient_map_of_the_first_mode():
+    influence = run(experiment()).data.influence
+    assert len(influence) == len(influence[0]) == LONGEST
+    assert all((influence[i][j] > 0) == (j <= i) for i in range(LONGEST) for j in range(LONGEST))
 
 
 def test_dropout_is_off_in_train_mode():
@@ -187,7 +226,9 @@ class NoDouble(Net):
 
 def test_without_float64_all_runs_in_float32_and_says_so():
     data = findings(NoDouble(attention()))
-    assert {(found.verdict, found.dtype) for found in data.probes} == {("clean", "float32")}
+    assert {(found.verdict, found.dtype) for found in data.probes if found.verdict != "skipped"} == {
+        ("clean", "float32")
+    }
     assert "float64 cannot be used here (no kernel for Double)" in data.probes[0].message
     assert "float32" in "; ".join(data.not_proven)
     leaky = findings(NoDouble(attention(lambda h, q, k: k <= q + 1)))
@@ -252,7 +293,7 @@ def with_pattern(asked: Experiment, pattern: str) -> Experiment:
     return Experiment.model_validate(asked.model_dump() | {"model": model})
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(experiments(overrides=False))
 def test_any_causal_model_passes_and_its_maskless_twin_fails(asked):
     assume(asked.input.seq_len > 1 and asked.model.d_model > 2)

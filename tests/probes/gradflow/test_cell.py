@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tests.probes.models import experiment
 from tfblock_cli.modules.decoder import build
 from tfblock_cli.modules.initialization import Memo
-from tfblock_cli.probes.gradflow.cell import gradient_norm, loss_of, measure, token_cosine
+from tfblock_cli.probes.gradflow.cell import NOISE, Model, gradient_norm, has_clones, loss_of, measure, token_cosine
 from tfblock_cli.probes.inputs import random_input
 
 
@@ -96,15 +96,15 @@ def test_stream_statistics_by_numpy():
 
 def test_cosine_of_one_token_is_undefined_and_of_equal_tokens_one():
     assert math.isnan(token_cosine(torch.ones(1, 1, 3)))
-    assert token_cosine(torch.ones(2, 4, 3)) == pytest.approx(1)
-    assert token_cosine(torch.eye(3)[None]) == pytest.approx(0)
+    assert float(token_cosine(torch.ones(2, 4, 3))) == pytest.approx(1)
+    assert float(token_cosine(torch.eye(3)[None])) == pytest.approx(0)
+    alike, opposite = torch.ones(1, 2, 3), torch.tensor([[[1.0, 0, 0], [-1, 0, 0]]])
+    assert token_cosine(torch.stack([alike, opposite])).tolist() == pytest.approx([1, -1])
 
 
 def test_gradient_norm_counts_missing_gradients_as_zero():
-    with_grad, without = (torch.zeros(2, requires_grad=True) for _ in range(2))
-    with_grad.grad = torch.tensor([3.0, 4.0])
-    assert gradient_norm([with_grad, without]) == 5.0
-    assert gradient_norm([without]) == 0.0
+    assert gradient_norm([torch.tensor([3.0, 4.0]), None]) == 5.0
+    assert gradient_norm([None]) == 0.0
 
 
 def test_memo_changes_nothing():
@@ -120,6 +120,11 @@ def test_float32_agrees_with_float64():
     assert rounded.source == pytest.approx(exact.source, rel=1e-5)
     assert rounded.blocks == pytest.approx(exact.blocks, rel=1e-5)
     assert rounded.rms == pytest.approx(exact.rms, rel=1e-5)
+    assert rounded.hidden == pytest.approx(exact.hidden, rel=1e-5)
+    assert rounded.cosine == pytest.approx(exact.cosine, rel=1e-5, abs=1e-6)
+    assert rounded.noise == pytest.approx(exact.noise, rel=1e-3)  # the difference of two outputs, 1 % apart
+    for small, large in zip(rounded.groups, exact.groups, strict=True):
+        assert small == pytest.approx(large, rel=1e-5)
 
 
 def test_dropout_is_off():
@@ -130,3 +135,170 @@ def test_dropout_is_off():
 def test_post_norm_streams_have_rms_one():
     asked = experiment({"norm_placement": "post", "norm": "layernorm", "initialization": "unit"})
     assert measure(asked).rms == pytest.approx([1, 1], rel=1e-3)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post", "sandwich", "layerscale", "subln"])
+def test_groups_by_name_and_by_slice(placement):
+    """Another way: autograd.grad by parameter, the fused tensor cut by hand, groups by the parameters' names."""
+    model = {"norm_placement": placement, "initialization": "unit", "bias": True, "n_layers": 2}
+    asked = experiment(model | {"attention": {"n_heads": 2, "n_kv_heads": 1}})
+    seen = measure(asked)
+    decoder = build(asked)
+    parameters = dict(decoder.named_parameters())
+    loss = loss_of(decoder(random_input(asked)), asked)
+    grads = dict(zip(parameters, torch.autograd.grad(loss, [*parameters.values()]), strict=True))
+    for layer in (0, 1):
+        own = {name.removeprefix(f"blocks.{layer}."): g for name, g in grads.items() if f"blocks.{layer}." in name}
+        q, k, v = own["attention.qkv.weight"].split([16, 8, 8])
+        expected: dict[str, tuple[torch.Tensor, ...]] = {"q": (q,), "k": (k,), "v": (v,)}
+        for role, part in {"out": "attention.out", "up": "ffn.up", "gate": "ffn.gate", "down": "ffn.down"}.items():
+            expected[role] = (own[f"{part}.weight"],)
+        expected["biases"] = tuple(g for name, g in own.items() if name.endswith("bias") and "norm" not in name)
+        expected["norms"] = tuple(g for name, g in own.items() if "norm" in name or "scale" in name)
+        norms = {role: float(torch.cat([g.flatten() for g in parts]).norm()) for role, parts in expected.items()}
+        assert seen.groups[layer] == pytest.approx(norms, rel=1e-10)
+        assert seen.blocks[layer] == pytest.approx(math.hypot(*norms.values()), rel=1e-10)
+
+
+def test_hidden_states_are_what_autograd_gives_when_asked_for_them():
+    asked = experiment({"initialization": "unit", "n_layers": 3})
+    seen = measure(asked)
+    decoder, streams = build(asked), []
+    stream = decoder.embed(random_input(asked))
+    for block in decoder.blocks:
+        streams.append(stream)
+        stream = block(stream)
+    streams.append(stream)
+    loss = loss_of(decoder.head(decoder.final_norm(stream)), asked)
+    norms = [float(grad.norm()) for grad in torch.autograd.grad(loss, streams)]
+    assert (seen.embedded, *seen.hidden) == pytest.approx(norms, rel=1e-10)
+
+
+@pytest.mark.parametrize(("vocab_size", "tie", "there"), [(11, False, True), (11, True, False), (0, False, False)])
+def test_the_head_is_seen_where_it_is_a_tensor_of_its_own(vocab_size, tie, there):
+    asked = experiment({"vocab_size": vocab_size, "tie_embeddings": tie, "initialization": "unit"})
+    head = measure(asked).head
+    assert (head is not None) == there
+    if there:
+        decoder = build(asked)
+        (grad,) = torch.autograd.grad(loss_of(decoder(random_input(asked)), asked), decoder.head.weight)
+        assert head == pytest.approx(float(grad.norm()), rel=1e-10)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post", "deepnorm"])
+def test_noise_response_by_hand(placement):
+    """Two models built and compared; the noise has 1 % of the spread with which each matrix was drawn."""
+    asked = experiment({"norm_placement": placement, "initialization": "unit", "d_model": 64, "bias": True})
+    model = Model(asked)
+    model.weights.draw(0)
+    before = {name: value.detach().clone() for name, value in model.decoder.named_parameters()}
+    with torch.no_grad():
+        for block in model.decoder.blocks:
+            for name, value in block.named_parameters():
+                assert "weight" in name or (value == 0).all(), name
+        model.weights.add_noise(NOISE, 0)
+    for name, value in model.decoder.named_parameters():
+        change = (value.detach() - before[name]).std() / before[name].std() if value.dim() == 2 else 0.0
+        inside = name.startswith("blocks.") and value.dim() == 2
+        assert float(change) == (pytest.approx(NOISE, rel=0.1) if inside else 0.0), name
+    with torch.no_grad():
+        streams = []
+        for weights in (before, dict(model.decoder.named_parameters())):
+            other = build(asked)
+            other.load_state_dict(weights)
+            stream = other.embed(random_input(asked))
+            for block in other.blocks:
+                stream = block(stream)
+            streams.append(other.final_norm(stream) if asked.model.has_final_norm else stream)
+    response = float((streams[1] - streams[0]).square().sum() / streams[0].square().sum())
+    assert measure(asked).noise == pytest.approx(response, rel=1e-8)
+
+
+def test_noise_is_drawn_per_layer_even_for_clones_and_is_shared_between_placements():
+    memo: Memo = {}
+    cloned = {"kind": "unit", "clone_layers": True}
+    for placement in ("pre", "post"):
+        measure(experiment({"initialization": cloned, "norm_placement": placement}), memo)
+        names = {key[1] for key in memo}
+        assert {"noise.0.attention.q.weight", "noise.1.attention.q.weight"} <= {
+            name.replace("blocks.0.", "") for name in names
+        }
+        assert len(memo) == len(names)
+
+
+def test_a_model_that_is_used_again_gives_the_same_numbers():
+    asked = {seed: experiment({"initialization": "unit", "norm_placement": "layerscale"}, seed=seed) for seed in (0, 1)}
+    model = Model(asked[0])
+    again = [measure(asked[seed], None, model) for seed in (0, 1, 0)]
+    assert again == [measure(asked[0]), measure(asked[1]), measure(asked[0])]
+    assert again[0] != again[1]
+
+
+def test_clones_are_found_and_equal_biases_are_none():
+    cloned, own = (
+        build(experiment({"initialization": {"kind": "unit", "clone_layers": clone}, "n_layers": 3, "bias": True}))
+        for clone in (True, False)
+    )
+    assert has_clones(cloned.blocks)
+    assert not has_clones(own.blocks)
+    with torch.no_grad():
+        cloned.get_parameter("blocks.0.ffn.down.weight")[0, 0] += 1e-9
+        cloned.get_parameter("blocks.1.attention.out.weight")[-1, -1] += 1e-9
+    assert not has_clones(cloned.blocks)
+
+
+@pytest.mark.parametrize(
+    ("norm", "loss", "honest"),
+    [
+        ("layernorm", lambda y: y.sum(), False),
+        ("layernorm", lambda y: y.square().mean(), False),
+        ("rmsnorm", lambda y: y.square().mean(), False),
+        ("rmsnorm", lambda y: y.sum(), True),
+        ("layernorm", lambda y: y[..., 0].sum(), True),
+    ],
+)
+@pytest.mark.parametrize("placement", ["pre", "post", "deepnorm", "b2t"])
+def test_degeneracy_is_measured(monkeypatch, placement, norm, loss, honest):
+    asked = experiment({"vocab_size": 0, "norm": norm, "norm_placement": placement, "initialization": "unit"})
+    monkeypatch.setattr("tfblock_cli.probes.gradflow.cell.loss_of", lambda output, _: loss(output))
+    found = measure(asked).degeneracy
+    assert found > 0.1 if honest else found < 1e-4
+
+
+def test_degeneracy_says_nothing_where_the_stack_ends_in_no_norm():
+    assert math.isnan(measure(experiment({"final_norm": False})).degeneracy)
+    assert not math.isnan(measure(experiment({"final_norm": False, "norm_placement": "post"})).degeneracy)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("placement", ["sandwich", "reordered", "subln"])
+def test_the_floor_is_the_smallest_variance_over_eps(norm, placement):
+    eps = 1e-3
+    asked = experiment({"norm": {"kind": norm, "eps": eps}, "norm_placement": placement, "initialization": "unit"})
+    decoder, found = build(asked), []
+
+    def see(module, inputs, output):
+        (x,) = inputs
+        x = x - x.mean(-1, keepdim=True) if norm == "layernorm" else x
+        found.append(float(x.square().mean()) / eps)
+
+    wanted = {"sandwich": "_out", "reordered": "norms.", "subln": "inner_norm"}[placement]
+    for name, module in decoder.named_modules():
+        if wanted in name and "Norm" in type(module).__name__:
+            module.register_forward_hook(see)
+    with torch.no_grad():
+        decoder(random_input(asked))
+    assert len(found) == 4
+    assert measure(asked).floor == pytest.approx(min(found), rel=1e-10)
+
+
+def test_no_floor_where_no_norm_takes_a_branch():
+    assert measure(experiment({"norm_placement": "post"})).floor == math.inf
+
+
+def test_mean_squared_error_is_against_noise_of_the_seed():
+    asked = experiment({"vocab_size": 0}, gradflow={"loss": "mean_squared_error"})
+    zero = torch.zeros(2, 5, 16, dtype=torch.float64)
+    target = -torch.autograd.grad(loss_of(zero.requires_grad_(), asked), zero)[0] * zero.numel() / 2
+    assert float(target.std()) == pytest.approx(1, rel=0.15)
+    assert float(loss_of(target, asked)) == pytest.approx(0, abs=1e-20)

@@ -1,8 +1,9 @@
-"""The protocol: which probes run in which modes, in which order, and what their findings amount to."""
+"""The protocol: run the plan, and say what the findings amount to and what they do not."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from itertools import chain
 
 import torch
 
@@ -10,13 +11,15 @@ from tfblock_cli.account.memory import activations, forward_bytes
 from tfblock_cli.account.weights import total
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.probes.causality import cuts
-from tfblock_cli.probes.causality.batch_independence import BATCH_SIZE, batch_independence
-from tfblock_cli.probes.causality.gradient_map import gradient_map
+from tfblock_cli.probes.causality.batch_independence import BATCH_SIZE
+from tfblock_cli.probes.causality.declared import CAUSAL, Declared, of_model
+from tfblock_cli.probes.causality.lengths import dimensions, small_length
+from tfblock_cli.probes.causality.plan import Probe, Trial, in_full, name_of, on_a_ladder
 from tfblock_cli.probes.causality.preflight import preflight
-from tfblock_cli.probes.causality.session import EVAL, EVAL_GRAD, TRAIN, Mode, Session
-from tfblock_cli.probes.causality.suffix_cuts import TWO_SCALES, suffix_cuts
-from tfblock_cli.probes.causality.truncation import truncation
+from tfblock_cli.probes.causality.session import EVAL, Session
+from tfblock_cli.probes.causality.shrink import ABOVE, shrunk, shrunk_declaration
 from tfblock_cli.probes.causality.verdict import Finding
+from tfblock_cli.probes.causality.weights import rescaled
 from tfblock_cli.probes.room import require
 from tfblock_cli.probes.subject import Subject, from_experiment, with_kernel
 from tfblock_cli.results.causality import CausalityData, Leak, ProbeRow
@@ -24,135 +27,217 @@ from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Check, Result
 from tfblock_cli.spec.experiment import BYTES, Experiment
 
-Probe = Callable[[Session], Finding]
+BUDGET = 64
+"""Forward passes at the experiment's own length, unless told otherwise."""
 
 
 def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[CausalityData]:
-    """Check the experiment's decoder, under both kernels, at its own length.
+    """Check the experiment's decoder: in full at a small length, and on a ladder of cuts at its own.
 
     Raises:
         BadInput: The device has no numbers, or the memory does not suffice.
     """
     if experiment.device == "meta":
         raise BadInput(Problem("device", "there are no numbers on the device meta, and a leak is a matter of numbers"))
+    settings, model = experiment.causality, experiment.model
+    parameters = total(model)
+    small = _small(experiment, shrink=parameters > ABOVE if settings.shrink == "auto" else settings.shrink)
     _expect_room(experiment)
-    subject = from_experiment(experiment)
-    twin = with_kernel(subject, "eager" if experiment.kernel == "sdpa" else "sdpa")
-    data = check(
-        (subject, twin),
-        declared=experiment.causality.declare,
+    dtypes = tuple(getattr(torch, name) for name in settings.dtypes or ("float64", experiment.dtype))
+    redraw = settings.weights != "as-is"
+    notes = []
+    if small.model != model:
+        notes.append(
+            f"every cut was tried on a small copy of {total(small.model):,} parameters instead of {parameters:,}: "
+            f"d_model {small.model.d_model}, {small.model.n_layers} layers, "
+            f"{small.model.attention.n_heads} heads, {small.model.attention.n_kv_heads} key-value heads, the same "
+            "kinds and patterns; at full size a ladder of cuts was"
+        )
+    if redraw:
+        notes.append("weights were redrawn so large that no leak is small (--weights as-is keeps those of the file)")
+    with _decoders(small, seed=experiment.seed, redraw=redraw, twin=True) as subjects:
+        declared = of_model(small.causality.declare, small.model)
+        full = Trial(subjects=subjects, seq_len=small.input.seq_len, declared=declared, dtypes=_distinct(dtypes))
+        if experiment.input.seq_len == small.input.seq_len and small.model == model:
+            data = _check(full, None, seed=experiment.seed, progress=progress)
+        elif small.model == model:
+            own = replace(full, seq_len=experiment.input.seq_len)
+            data = _check(full, own, seed=experiment.seed, progress=progress, budget=settings.budget)
+        else:
+            with _decoders(experiment, seed=experiment.seed, redraw=redraw) as large:
+                own = Trial(
+                    subjects=large,
+                    seq_len=experiment.input.seq_len,
+                    declared=of_model(settings.declare, model),
+                    dtypes=_distinct(dtypes)[-1:],
+                )
+                data = _check(full, own, seed=experiment.seed, progress=progress, budget=settings.budget)
+    data = replace(
+        data,
+        declared=of_model(settings.declare, model).words,
         seq_len=experiment.input.seq_len,
-        seed=experiment.seed,
-        progress=progress or NoProgress(),
+        notes=tuple(notes),
     )
     return Result(
         command="causality",
         data=data,
-        checks=tuple(map(_claim, data.probes)),
-        warnings=tuple(
-            f"{row.name}, {row.mode}: {row.message}; a correct decoder has none of it"
-            for row in data.probes
-            if row.verdict == "noise"
-        ),
+        checks=claims(data),
+        warnings=warnings_of(data),
         experiment=experiment.model_dump(),
     )
 
 
 def check(
-    subjects: Sequence[Subject], *, declared: str = "causal", seq_len: int, seed: int, progress: Progress
+    subjects: Sequence[Subject],
+    *,
+    declared: Declared = CAUSAL,
+    seq_len: int,
+    small: int | None = None,
+    seed: int = 0,
+    dtypes: Sequence[torch.dtype] = (),
+    budget: int = BUDGET,
+    only: Collection[str] = (),
+    progress: Progress | None = None,
 ) -> CausalityData:
-    """Run the protocol.
+    """Run the protocol on any subject, with the weights that it has.
 
     Args:
         subjects: The one in question, and others that must give the same results, such as its other kernel.
-        declared: What the model is declared to be.
+        declared: Which outputs may see which inputs.
         seq_len: T.
+        small: A length at which every cut is tried; T itself unless given.
         seed: All content is drawn from it.
+        dtypes: To compute in; float64, then the subject's own, unless given.
+        budget: Forward passes at T, if that is not the length at which every cut is tried.
+        only: The names of the probes to run, the preflight aside, which always is; all of them unless given.
         progress: Told about every pass.
     """
-    exact, fallback = _exact_dtype(subjects[0], seq_len, seed)
+    wanted = _distinct(dtypes or (torch.float64, subjects[0].dtype))
+    full = Trial(subjects=subjects, seq_len=small or seq_len, declared=declared, dtypes=wanted)
+    own = None if full.seq_len == seq_len else replace(full, seq_len=seq_len)
+    return _check(full, own, seed=seed, progress=progress, budget=budget, only=only)
+
+
+def _check(
+    full: Trial,
+    own: Trial | None,
+    *,
+    seed: int,
+    progress: Progress | None,
+    budget: int = BUDGET,
+    only: Collection[str] = (),
+) -> CausalityData:
+    progress = progress or NoProgress()
+    full, fallback = _computable(full, seed)
+    if own is not None:
+        lost = torch.float64 not in full.dtypes
+        own = replace(own, dtypes=_distinct(torch.float32 if lost and d == torch.float64 else d for d in own.dtypes))
     rows: list[ProbeRow] = []
     leaks: list[Leak] = []
-    unfit: set[tuple[str, bool, torch.dtype]] = set()
-    for subject, mode, dtype, probes in _plan(subjects, exact, seq_len):
-        key = (subject.kernel, mode.training, dtype)
+    influence: tuple[tuple[float, ...], ...] = ()
+    unfit: set[tuple[int, int, bool, torch.dtype]] = set()
+    for trial, subject, mode, dtype, probes in chain(in_full(full), on_a_ladder(own, budget) if own else ()):
+        key = (id(subject), trial.seq_len, mode.training, dtype)
         for probe in probes:
             if key in unfit:
                 break
-            session = Session(subject=subject, mode=mode, dtype=dtype, seq_len=seq_len, seed=seed, progress=progress)
+            if only and probe is not preflight and name_of(probe) not in only:
+                continue
+            session = Session(
+                subject=subject,
+                mode=mode,
+                dtype=dtype,
+                seq_len=trial.seq_len,
+                seed=seed,
+                progress=progress,
+                declared=trial.declared,
+            )
             finding = _ask(probe, session)
             if probe is preflight and finding.verdict != "clean":
                 unfit.add(key)
             if finding.leak:
                 leaks.append(finding.leak)
-            rows.append(_row(_name(probe), session, finding, fallback if dtype == exact else ""))
+            if finding.influence is not None and not influence:
+                influence = tuple(tuple(map(_rounded, row)) for row in finding.influence.tolist())
+            rows.append(_row(name_of(probe), session, finding, fallback if dtype == full.dtypes[0] else ""))
     progress.stop()
     return CausalityData(
-        declared=declared,
-        seq_len=seq_len,
+        declared=full.declared.words,
+        seq_len=(own or full).seq_len,
         probes=tuple(rows),
         leaks=tuple(leaks),
-        not_proven=_not_proven(subjects, rows, seq_len, seed),
+        not_proven=_not_proven(full, own, rows, seed),
+        influence=influence,
     )
 
 
-class _Step(NamedTuple):
-    """Some probes of one subject in one mode and dtype."""
-
-    subject: Subject
-    mode: Mode
-    dtype: torch.dtype
-    probes: tuple[Probe, ...]
+def _rounded(value: float) -> float:
+    """To three digits: it is looked at, and nothing is computed from it."""
+    return float(f"{value:.3g}")
 
 
-def _plan(subjects: Sequence[Subject], exact: torch.dtype, seq_len: int) -> Iterator[_Step]:
-    """All probes and every cut, twice, for the subject in question.
-
-    The other modes get one draw, and at large T a ladder of cuts: they have to show that a mode does not take
-    another, leaking way through the model.
-    """
-    subject, *others = subjects
-    everywhere: tuple[Probe, ...] = (preflight, batch_independence)
-    if subject.vocab_size == 1:
-        yield _Step(subject, EVAL, exact, (nothing_to_cut,))
-        return
-    if seq_len == 1:
-        yield _Step(subject, EVAL, exact, (*everywhere, nothing_to_cut))
-        return
-    every, some = cuts.every(seq_len), cuts.ladder(seq_len)
-    briefly = partial(suffix_cuts, cuts=some, scales=TWO_SCALES[:1])
-    yield _Step(subject, EVAL, exact, (*everywhere, partial(suffix_cuts, cuts=every)))
-    yield _Step(subject, EVAL_GRAD, exact, (gradient_map,))
-    yield _Step(subject, EVAL, exact, (partial(truncation, cuts=every),))
-    for other in others:
-        yield _Step(other, EVAL, exact, (*everywhere, briefly))
-    yield _Step(subject, TRAIN, exact, (*everywhere, briefly))
-    if subject.dtype != exact:
-        yield _Step(subject, EVAL, subject.dtype, (preflight, briefly))
+def claims(data: CausalityData) -> tuple[Check, ...]:
+    """Every row that was not skipped as a check."""
+    return tuple(_claim(row) for row in data.probes if row.verdict != "skipped")
 
 
-def nothing_to_cut(session: Session) -> Finding:
-    """One token has no future, and one word no other: nothing can leak, and nothing is shown."""
-    if session.subject.vocab_size == 1:
-        why = "a vocabulary of one word leaves nothing to replace, so nothing is proven: use at least 2 (--vocab 2)"
-    else:
-        why = "a single token has no future, so nothing can leak and nothing is proven: use at least 2 (--seq 2)"
-    return Finding(verdict="inconclusive", worst=None, message=why)
+def warnings_of(data: CausalityData) -> tuple[str, ...]:
+    """What passes and should not be there."""
+    return tuple(
+        f"{row.name}, {row.mode}: {row.message}; a correct decoder has none of it"
+        for row in data.probes
+        if row.verdict == "noise"
+    )
 
 
-def _exact_dtype(subject: Subject, seq_len: int, seed: int) -> tuple[torch.dtype, str]:
-    """float64, or float32 and the reason why, where the device or an operation has no float64."""
+def _small(experiment: Experiment, *, shrink: bool) -> Experiment:
+    """The experiment at the length at which every cut is tried, as a small copy if it is to shrink."""
+    settings, model, T = experiment.causality, experiment.model, experiment.input.seq_len
+    if shrink:
+        model = shrunk(model)
+        settings = settings.model_copy(update={"declare": shrunk_declaration(settings.declare)})
+    if T > 1 and model.vocab_size != 1:
+        own = {BATCH_SIZE, *dimensions(model)}
+        T = small_length(of_model(settings.declare, model), own, model.max_seq_len)
+    size = experiment.input.model_copy(update={"seq_len": T})
+    return experiment.model_copy(update={"model": model, "input": size, "causality": settings})
+
+
+@contextmanager
+def _decoders(experiment: Experiment, *, seed: int, redraw: bool, twin: bool = False) -> Iterator[tuple[Subject, ...]]:
+    """The experiment's decoder, and the same with the other kernel."""
+    subject = from_experiment(experiment)
+    with rescaled(subject.module, seed) if redraw else nullcontext():
+        kernel = experiment.kernel
+        yield (subject, with_kernel(subject, "eager" if kernel == "sdpa" else "sdpa")) if twin else (subject,)
+
+
+def _distinct(dtypes: "Iterator[torch.dtype] | Sequence[torch.dtype]") -> tuple[torch.dtype, ...]:
+    return tuple(dict.fromkeys(dtypes))
+
+
+def _computable(full: Trial, seed: int) -> tuple[Trial, str]:
+    """With float32 in the place of float64 and the reason why, where the device or an operation has no float64."""
+    if torch.float64 not in full.dtypes:
+        return full, ""
     session = Session(
-        subject=subject, mode=EVAL, dtype=torch.float64, seq_len=seq_len, seed=seed, progress=NoProgress()
+        subject=full.subjects[0],
+        mode=EVAL,
+        dtype=torch.float64,
+        seq_len=full.seq_len,
+        seed=seed,
+        progress=NoProgress(),
+        declared=full.declared,
     )
     try:
         with session.open():
             if bool(session(session.draw("input")).isfinite().all()):
-                return torch.float64, ""
+                return full, ""
             reason = "the output is not finite in it"
     except (RuntimeError, TypeError) as error:  # what torch raises, by device
         reason = _first_line(error)
-    return torch.float32, f"float64 cannot be used here ({reason}), so float32 is; "
+    dtypes = _distinct(torch.float32 if dtype == torch.float64 else dtype for dtype in full.dtypes)
+    return replace(full, dtypes=dtypes), f"float64 cannot be used here ({reason}), so float32 is; "
 
 
 def _ask(probe: Probe, session: Session) -> Finding:
@@ -160,17 +245,12 @@ def _ask(probe: Probe, session: Session) -> Finding:
     try:
         with session.open():
             return probe(session)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         return Finding(verdict="inconclusive", worst=None, message=f"the module raised: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _name(probe: Probe) -> str:
-    function = probe.func if isinstance(probe, partial) else probe
-    return "suffix_cuts" if function is nothing_to_cut else function.__name__
 
 
 def _row(name: str, session: Session, finding: Finding, preface: str) -> ProbeRow:
@@ -193,7 +273,7 @@ def _row(name: str, session: Session, finding: Finding, preface: str) -> ProbeRo
 
 def _claim(row: ProbeRow) -> Check:
     """The row as a check: a leak and a dead path fail, what cannot be judged is neither passed nor failed."""
-    subject = f"{row.mode}, {row.dtype}"
+    subject = f"{row.mode}, {row.dtype}, T={row.seq_len}"
     if row.verdict == "no-flow":
         return Check(name=row.name, subject=subject, passed=False, value=0.0, op=">", limit=0.0, message=row.message)
     return Check(
@@ -207,17 +287,25 @@ def _claim(row: ProbeRow) -> Check:
     )
 
 
-def _not_proven(subjects: Sequence[Subject], rows: Sequence[ProbeRow], seq_len: int, seed: int) -> tuple[str, ...]:
+def _not_proven(full: Trial, own: Trial | None, rows: Sequence[ProbeRow], seed: int) -> tuple[str, ...]:
     """What nothing above speaks of, told by what was run."""
     dtypes = ", ".join(dict.fromkeys(row.dtype for row in rows))
-    kernels = ", ".join(subject.kernel for subject in subjects if subject.kernel)
+    kernels = ", ".join(subject.kernel for subject in full.subjects if subject.kernel)
+    lengths = " and ".join(dict.fromkeys(str(row.seq_len) for row in rows))
+    asked = {row.name for row in rows if row.verdict not in ("skipped", "inconclusive")}
+    unasked = {
+        "incremental": "generation with a cache",
+        "padding": "padding",
+        "documents": "packed documents",
+    }
+    missing = [words for name, words in unasked.items() if name not in asked]
     return (
         f"other weights and inputs than those drawn from seed {seed}",
-        f"other lengths than T = {seq_len}",
+        f"other lengths than T = {lengths}",
         f"other dtypes than {dtypes}",
         f"other kernels than {kernels} (or compiled ones)" if kernels else "other kernels, or compiled ones",
-        f"other devices than {subjects[0].device.type}",
-        "generation with a cache, padding and packed documents",
+        f"other devices than {full.subjects[0].device.type}",
+        *([", ".join(missing)] if missing else []),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 FULL = 32
-"""Up to this length every mode tries every cut; the first mode always does."""
+"""Up to this length a ladder is every cut."""
 
 
 def every(seq_len: int) -> tuple[int, ...]:

@@ -54,6 +54,11 @@ class Failures:
         if self._first is None or cut.k < self._first.k:
             self._first = cut
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cut has failed."""
+        return self._first is None
+
     def first(self) -> Cut:
         """The one with the smallest k."""
         assert self._first is not None

@@ -1,4 +1,4 @@
-"""Gradient map: d output i / d input j is exactly 0 for i < j, and reaches every past input."""
+"""Gradient map: d output i / d input j is exactly 0 where i may not see j, and alive where it may."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,8 @@ from tfblock_cli.probes.causality.cuts import every
 from tfblock_cli.probes.causality.first_pair import Cut, Failures, where
 from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.suffix_cuts import with_suffix
-from tfblock_cli.probes.causality.verdict import Finding, same_shape, worst_of
+from tfblock_cli.probes.causality.verdict import Finding, same_shape, skipped, worst_of
+from tfblock_cli.results.causality import Leak
 
 RETRIES = 4
 """More maps, of other content, where something seems dead: a path that is missing is missing for any content, while
@@ -19,46 +20,46 @@ def gradient_map(session: Session) -> Finding:
     """One forward pass and T backward passes, each from one output position with a random cotangent.
 
     Random, since a cotangent of ones behind a LayerNorm or before a softmax has no gradient at all. It sees what
-    rounding hides from the cuts, and dead paths into the past; it is blind behind detach, top-k and rounding.
+    rounding hides from the cuts, windows that are too wide, and dead paths; it is blind behind detach, top-k and
+    rounding.
     """
+    if session.subject.vocab_size and not session.subject.embedding:
+        return skipped("ids have no gradient, and they are looked up in no nn.Embedding whose output has one")
     x = session.draw("input")
     influence_TT = _influence(session, x)
     if influence_TT is None:
         return Finding(verdict="inconclusive", worst=None, message="no gradient reaches the input")
+    reach_TT = session.reach
     for retry in range(RETRIES):
-        if not _dead(influence_TT):
+        if not _dead(influence_TT, reach_TT):
             break
         again_TT = _influence(session, session.draw(f"input.{retry}"))
         influence_TT = influence_TT if again_TT is None else influence_TT.maximum(again_TT)
-    past = influence_TT.tril(-1)
-    alive = past[past > 0]
+    T = session.seq_len
+    allowed = influence_TT[reach_TT & ~torch.eye(T, dtype=torch.bool)]
+    alive = allowed[allowed > 0]
     median = float(alive.median()) if len(alive) else float(influence_TT.max()) or 1.0
-    future = influence_TT.triu(1) / median
-    tolerance, worst = same_shape(session.dtype), float(future.max())
-    dead, is_finite = _dead(influence_TT), bool(influence_TT.isfinite().all())
-    verdict = worst_of(tolerance.judge(worst), "no-flow" if dead else "clean", "clean" if is_finite else "inconclusive")
+    influence_TT = influence_TT / median
+    hidden_TT = influence_TT.masked_fill(reach_TT, 0.0)
+    tolerance, worst = same_shape(session.dtype), float(hidden_TT.max())
+    nothing, is_finite = _dead(influence_TT, reach_TT), bool(influence_TT.isfinite().all())
+    verdict = worst_of(
+        tolerance.judge(worst), "no-flow" if nothing else "clean", "clean" if is_finite else "inconclusive"
+    )
     leak = None
     match verdict:
         case "LEAK":
-            failures = Failures(every(session.seq_len))
-            for k in every(session.seq_len):
-                moved = future[:k, k:].amax(1)
-                if float(moved.max()) > tolerance.noise:
-                    z = with_suffix(session, x, k)
-                    failures.add(Cut(k, z, moved, tolerance.noise))
-            out = failures.first().out
-            in_ = int((future[out] > tolerance.noise).nonzero().min())
-            leak = failures.leak("gradient_map", session, x, in_)
+            leak = _leak(session, x, hidden_TT, tolerance.noise)
             message = f"output {leak.out} has a gradient with respect to input {leak.in_} {where(leak)}"
         case "no-flow":
-            message = dead
+            message = nothing
         case "inconclusive":
             message = "a gradient is nan or inf, which no comparison can judge"
         case "noise":
-            message = f"the gradient of the future is {worst:.1e} of that of the past: rounding"
+            message = f"where no gradient may be it is {worst:.1e} of what it is elsewhere: rounding"
         case _:
-            message = "no output has a gradient with respect to a later input; every past input is reached"
-            faded = int((influence_TT == 0).tril().sum())
+            message = "no output has a gradient with respect to an input that it may not see; the others are reached"
+            faded = int(((influence_TT == 0) & reach_TT).sum())
             if faded:
                 message += f", but for {faded} pairs whose attention weight is below the smallest number"
     return Finding(
@@ -66,8 +67,34 @@ def gradient_map(session: Session) -> Finding:
         worst=worst,
         limit=tolerance.noise,
         message=message,
-        cuts=every(session.seq_len),
+        cuts=every(T),
         leak=leak,
+        influence=influence_TT,
+    )
+
+
+def _leak(session: Session, x: Tensor, hidden_TT: Tensor, limit: float) -> Leak:
+    """The first pair: of the future, found as the other probes find it; of the past only where that is clean."""
+    cuts = every(session.seq_len)
+    failures = Failures(cuts)
+    for k in cuts:
+        moved = hidden_TT[:k, k:].amax(1)
+        if float(moved.max()) > limit:
+            failures.add(Cut(k, with_suffix(session, x, k), moved, limit))
+    if not failures.is_empty:
+        out = failures.first().out
+        in_ = out + 1 + int((hidden_TT[out, out + 1 :] > limit).nonzero()[0])
+        return failures.leak("gradient_map", session, x, in_)
+    out, in_ = (int(index) for index in (hidden_TT > limit).nonzero()[0])
+    return Leak(
+        probe="gradient_map",
+        mode=session.mode_name,
+        out=out,
+        in_=in_,
+        magnitude=float(hidden_TT[out, in_]),
+        cuts=0,
+        cuts_total=len(cuts),
+        shape="outside the window",
     )
 
 
@@ -103,7 +130,7 @@ def _forward(session: Session, x: Tensor) -> tuple[Tensor, Tensor]:
 
     def stand_in(module: object, args: object, output: Tensor) -> Tensor:
         leaves.append(output.detach().requires_grad_())
-        return leaves[-1]
+        return leaves[-1].clone()  # some models scale it in place, which a leaf forbids
 
     handle = session.subject.module.get_submodule(session.subject.embedding).register_forward_hook(stand_in)
     try:
@@ -113,21 +140,26 @@ def _forward(session: Session, x: Tensor) -> tuple[Tensor, Tensor]:
     return y, leaves[-1]
 
 
-def _dead(influence_TT: Tensor) -> str:
+def _dead(influence_TT: Tensor, reach_TT: Tensor) -> str:
     """What must be reached and is not: a distance, an output's past, an input; "" if nothing.
 
     Single pairs may be 0 where attention is so sharp that a weight is below the smallest number; whole diagonals,
     rows and columns are 0 because there is no path.
+
+    Args:
+        influence_TT: How much output i depends on input j.
+        reach_TT: Whether it may.
     """
     T = len(influence_TT)
-    alive = influence_TT != 0  # nan is not dead
-    for distance in range(T):
-        if not bool(alive.diagonal(-distance).any()):
-            return f"no output depends on the input {distance} positions before it"
-    for i in range(1, T):
-        if not bool(alive[i, :i].any()):
-            return f"output {i} depends on no input before it"
-    for j in range(T - 1):
-        if not bool(alive[j + 1 :, j].any()):
-            return f"no later output depends on input {j}"
+    alive, other_TT = (influence_TT != 0) & reach_TT, reach_TT & ~torch.eye(T, dtype=torch.bool)  # nan is not dead
+    for offset in sorted(range(1 - T, T), key=lambda offset: (offset > 0, abs(offset))):
+        if bool(reach_TT.diagonal(offset).any()) and not bool(alive.diagonal(offset).any()):
+            where = "before" if offset <= 0 else "behind"
+            return f"no output depends on the input {abs(offset)} positions {where} it"
+    for i in range(T):
+        if bool(other_TT[i].any()) and not bool((alive & other_TT)[i].any()):
+            return f"output {i} depends on no other input"
+    for j in range(T):
+        if bool(other_TT[:, j].any()) and not bool((alive & other_TT)[:, j].any()):
+            return f"no other output depends on input {j}"
     return ""

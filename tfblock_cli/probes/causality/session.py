@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tfblock_cli.modules.initialization import generator
+from tfblock_cli.probes.causality.declared import CAUSAL, Declared
 from tfblock_cli.probes.subject import Subject
 from tfblock_cli.results.progress import Progress
 
@@ -38,8 +40,10 @@ class Session:
     """Calls a subject, draws its content from a seed, and counts.
 
     Attributes:
-        forwards: Forward passes so far.
+        declared: Which outputs may see which inputs.
+        forwards: Forward passes so far; a step with a cache is one.
         vjps: Backward passes so far.
+        reach: Whether output i may depend on input j, (T, T).
     """
 
     subject: Subject
@@ -48,13 +52,29 @@ class Session:
     seq_len: int
     seed: int
     progress: Progress
+    declared: Declared = CAUSAL
     forwards: int = field(default=0, init=False)
     vjps: int = field(default=0, init=False)
+    reach: Tensor = field(init=False)
+    _furthest: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reach = self.declared.reach_TT(self.seq_len)
+        self._furthest = (self.reach * torch.arange(self.seq_len)).amax(1)
+
+    def hidden(self, k: int) -> Tensor:
+        """Which of the outputs before k may not see any input from k on: (k,), bool."""
+        return self._furthest[:k] < k
 
     @property
     def mode_name(self) -> str:
         """As reports have it."""
         return self.mode.name(self.subject.kernel)
+
+    @property
+    def rounding(self) -> torch.dtype:
+        """The coarser of the dtype that is asked for and the one that the subject rounds to on its way."""
+        return max(self.dtype, self.subject.narrowest, key=lambda dtype: torch.finfo(dtype).eps)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -62,9 +82,26 @@ class Session:
         with self.subject.lend(self.dtype, training=self.mode.training), torch.set_grad_enabled(self.mode.grad):
             yield
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """One forward pass. The graph that the mode may have recorded is dropped."""
-        return self.recorded(x).detach()
+    def __call__(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """One forward pass. The graph that the mode may have recorded is dropped.
+
+        Args:
+            x: The input.
+            padding: Tokens at the left of each sequence that mean nothing, (B,); our own decoder only.
+        """
+        if padding is None:
+            return self.recorded(x).detach().clone()  # some models write every output into one buffer
+        self.forwards += 1
+        y = self.subject.read(self.subject.module(x, padding=padding))
+        self.progress.advance()
+        return y.detach()
+
+    def step(self, x: Tensor, cache: Any) -> Tensor:
+        """One forward pass of tokens that follow those in the cache."""
+        self.forwards += 1
+        y = self.subject.step(x, cache)
+        self.progress.advance()
+        return y.detach()
 
     def recorded(self, x: Tensor) -> Tensor:
         """One forward pass, with the graph."""

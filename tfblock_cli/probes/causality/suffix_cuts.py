@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tfblock_cli.probes.causality.first_pair import Cut, Failures, first_input, where
 from tfblock_cli.probes.causality.session import Session, change_T, size
-from tfblock_cli.probes.causality.verdict import Finding, same_shape, worst_of
+from tfblock_cli.probes.causality.verdict import Finding, same_shape, skipped, worst_of
 from tfblock_cli.results.causality import ProbeVerdict
 
 TWO_SCALES = (1.0, 30.0)
@@ -15,15 +15,20 @@ RETRIES = 16
 """Fresh draws for a position whose output has not changed yet. A small model may give equal outputs by chance."""
 
 
-def suffix_cuts(session: Session, cuts: Sequence[int], scales: Sequence[float] = TWO_SCALES) -> Finding:
+def suffix_cuts(
+    session: Session, cuts: Sequence[int], scales: Sequence[float] = TWO_SCALES, batch_size: int = 1
+) -> Finding:
     """For each cut replace all of x[k:] by fresh content, at the same shape: one forward pass per cut and draw.
 
     Args:
         session: An open one.
         cuts: Which k.
         scales: One draw each: vectors from N(0, scale²); ids are drawn anew, each other than the old one.
+        batch_size: Sequences, all cut at the same place: some masks are right for the first sample only.
     """
-    x = session.draw("input")
+    if not any(bool(session.hidden(k).any()) for k in cuts):
+        return skipped("every output may see the future, as it was declared, so no cut has anything to hide")
+    x = session.draw("input", batch_size)
     session.progress.start(f"suffix cuts, {session.mode_name}", 1 + len(cuts) * len(scales))
     y = session(x)
     largest = size(y)
@@ -36,14 +41,15 @@ def suffix_cuts(session: Session, cuts: Sequence[int], scales: Sequence[float] =
         for k in cuts:
             z = with_suffix(session, x, k, draw, scale)
             moved_T = change_T(session(z), y) / largest
-            change = float(moved_T[:k].max())
+            hidden = session.hidden(k).to(y.device)
+            change = float((moved_T[:k] * hidden).max())
             found = tolerance.judge(change)
             verdict = worst_of(verdict, found, "clean" if bool(moved_T.isfinite().all()) else "inconclusive")
             silent_T[k:] &= moved_T[k:] == 0
             if change > worst:
                 worst, noisiest = change, k
             if found == "LEAK":
-                failures.add(Cut(k, z, moved_T[:k], tolerance.noise))
+                failures.add(Cut(k, z, moved_T[:k] * hidden, tolerance.noise))
     silent = _still_silent(session, x, y, silent_T) if verdict != "inconclusive" else []
     verdict = worst_of(verdict, "no-flow" if silent else "clean")
     leak = None

@@ -4,20 +4,22 @@ from collections.abc import Sequence
 
 from tfblock_cli.probes.causality.first_pair import Cut, Failures, first_input, where
 from tfblock_cli.probes.causality.session import Session, change_T, size
-from tfblock_cli.probes.causality.verdict import Finding, other_shape, worst_of
+from tfblock_cli.probes.causality.verdict import Finding, other_shape, skipped, worst_of
 from tfblock_cli.results.causality import ProbeVerdict
 
 
 def truncation(session: Session, cuts: Sequence[int]) -> Finding:
     """Leave x[k:] away: one forward pass per cut. Rounding differs between lengths, so equality has a tolerance."""
+    if not any(bool(session.hidden(k).any()) for k in cuts):
+        return skipped("every output may see the future, as it was declared, so it may change when that is left away")
     session.progress.start(f"truncation, {session.mode_name}", 1 + len(cuts))
     x = session.draw("input")
     y = session(x)
-    largest, tolerance = size(y), other_shape(session.dtype)
+    largest, tolerance = size(y), other_shape(session.rounding)
     verdict: ProbeVerdict = "clean"
     worst, failures = 0.0, Failures(cuts)
     for k in cuts:
-        moved_T = change_T(session(x[:, :k]), y[:, :k]) / largest
+        moved_T = change_T(session(x[:, :k]), y[:, :k]) / largest * session.hidden(k).to(y.device)
         change = float(moved_T.max())
         found = tolerance.judge(change)
         verdict = worst_of(verdict, found)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tfblock_cli.results.causality import Leak, ProbeVerdict
 
@@ -42,7 +43,7 @@ def other_shape(dtype: torch.dtype) -> Tolerance:
     return Tolerance(1e-12, 1e-10) if dtype == torch.float64 else Tolerance(1e-5, 1e-4)
 
 
-_RANK: tuple[ProbeVerdict, ...] = ("clean", "noise", "inconclusive", "no-flow", "LEAK")
+_RANK: tuple[ProbeVerdict, ...] = ("skipped", "clean", "noise", "inconclusive", "no-flow", "LEAK")
 
 
 def worst_of(*verdicts: ProbeVerdict) -> ProbeVerdict:
@@ -61,6 +62,7 @@ class Finding:
         message: One sentence.
         cuts: The cuts that it tried; none for a probe that does not cut.
         leak: The first leaking pair.
+        influence: The gradient map (T, T), relative to the median gradient of what may be seen.
     """
 
     verdict: ProbeVerdict
@@ -69,3 +71,9 @@ class Finding:
     limit: float = 0.0
     cuts: tuple[int, ...] = ()
     leak: Leak | None = None
+    influence: Tensor | None = None
+
+
+def skipped(why: str) -> Finding:
+    """Of a probe that has nothing to ask here."""
+    return Finding(verdict="skipped", worst=None, message=why)

@@ -1,19 +1,26 @@
-"""One cell: one placement at one depth with one seed, one forward and one backward pass."""
+"""One cell: one placement at one depth with one seed, one forward and one backward pass, and one under noise."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot, inf, isfinite, nan, sqrt
 from typing import assert_never
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from tfblock_cli.modules.decoder import build
-from tfblock_cli.modules.initialization import Memo, generator
+from tfblock_cli.modules.decoder import empty
+from tfblock_cli.modules.initialization import Memo, Weights, generator
+from tfblock_cli.modules.norm import LayerNorm, RMSNorm
 from tfblock_cli.modules.stage import record
 from tfblock_cli.probes.inputs import random_input
 from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.model import BlockSpec
+from tfblock_cli.spec.size import Weight
+
+NOISE = 0.01
+"""The noise on a matrix, as a part of the standard deviation that it was drawn with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,43 +30,105 @@ class Seen:
     Attributes:
         loss: Its value.
         source: The gradient norm of the token table, or of the input of a stack without one.
+        head: The gradient norm of the output matrix; None where there is none of its own.
+        embedded: The gradient norm of the stream in front of the first block.
         blocks: The gradient norm over all parameters of each block.
-        rms: The root mean square of the residual stream behind each block.
-        cosine: The mean cosine between different tokens of a sequence, behind each block; nan for one token.
+        groups: The same for the parts of each block: the matrices q, k, v, out, up, gate, down, all biases of linear
+            layers together, and all of its norms.
+        hidden: The gradient norm of the residual stream behind each block.
+        rms: The root mean square of that stream.
+        cosine: The mean cosine between different tokens of a sequence in that stream; nan for one token.
+        noise: The relative change of the output under noise on the weights.
+        degeneracy: How much of the loss's gradient the last norm lets through: |d loss / d x| · rms(x) over
+            |d loss / d N(x)|, token by token; nan where the stack does not end in a norm.
+        floor: The smallest variance of what a norm takes straight from a sub-layer, over the norm's eps; inf where
+            there is no such norm.
+        cloned: Whether two blocks have the same matrices.
     """
 
     loss: float
     source: float
+    head: float | None
+    embedded: float
     blocks: tuple[float, ...]
+    groups: tuple[Mapping[str, float], ...]
+    hidden: tuple[float, ...]
     rms: tuple[float, ...]
     cosine: tuple[float, ...]
+    noise: float
+    degeneracy: float
+    floor: float
+    cloned: bool
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the loss, every gradient and every stream are."""
+        numbers = (self.loss, self.source, self.embedded, *self.blocks, *self.hidden, *self.rms)
+        return all(map(isfinite, numbers if self.head is None else (*numbers, self.head)))
 
 
-def measure(experiment: Experiment, memo: Memo | None = None) -> Seen:
-    """Build the experiment's decoder, run it forward and backward once, and look at it from outside.
+class Model:
+    """A decoder of one placement and depth, to be given the weights of one seed after the other."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.spec = experiment.model
+        self.decoder = empty(experiment)
+        self.weights = Weights(self.decoder, self.spec)
+        self.blocks = self.spec.blocks()
+        self.cloned: bool | None = None
+        self.groups = [list(_parts(*pair)) for pair in zip(self.decoder.blocks, self.blocks, strict=True)]
+
+
+def measure(experiment: Experiment, memo: Memo | None = None, model: Model | None = None) -> Seen:
+    """Run the experiment's decoder forward and backward once, and look at it from outside.
 
     Dropout is off (eval mode): its noise would stand where the placement's effect should.
 
     Args:
         experiment: With the placement, the depth and the seed of the cell.
         memo: Weights that were drawn for other cells of the same seed.
+        model: Built for another seed of the same placement and depth; a new one unless given.
     """
-    decoder = build(experiment, memo)
+    model = model or Model(experiment)
+    decoder = model.decoder
+    model.weights.draw(experiment.seed, memo)
+    if model.cloned is None:  # no seed makes layers alike, or different
+        model.cloned = has_clones(decoder.blocks)
     x = random_input(experiment)
-    has_vocabulary = experiment.model.vocab_size > 0
+    has_vocabulary = model.spec.vocab_size > 0
     x.requires_grad_(not has_vocabulary)
-    streams: list[Tensor] = []
-    blocks = [f"blocks.{index}" for index in range(experiment.model.n_layers)]
-    with record(decoder, blocks, lambda _, stream_BTD: streams.append(stream_BTD.detach())):
+    streams: dict[str, Tensor] = {}
+
+    def keep(name: str, stream_BTD: Tensor) -> None:
+        stream_BTD.retain_grad()
+        streams[name] = stream_BTD
+
+    names = ["embedded", *(f"blocks.{block.index}" for block in model.blocks)]
+    with record(decoder, names, keep), _norm_inputs(model) as variances, _last_norm(model) as last:
         loss = loss_of(decoder(x), experiment)
     loss.backward()  # type: ignore[no-untyped-call]
-    return Seen(
+    source = decoder.embed.weight if has_vocabulary else x
+    head = decoder.head.weight if has_vocabulary and not model.spec.tie_embeddings else None
+    embedded, *behind = streams.values()
+    stream_LBTD = torch.stack([stream_BTD.detach() for stream_BTD in behind]).double()
+    groups = tuple(map(_groups, model.groups))
+    seen = Seen(
         loss=float(loss.detach()),
-        source=gradient_norm([decoder.embed.weight if has_vocabulary else x]),
-        blocks=tuple(gradient_norm(block.parameters()) for block in decoder.blocks),
-        rms=tuple(float(stream_BTD.double().square().mean().sqrt()) for stream_BTD in streams),
-        cosine=tuple(token_cosine(stream_BTD) for stream_BTD in streams),
+        source=gradient_norm([source.grad]),
+        head=None if head is None else gradient_norm([head.grad]),
+        embedded=gradient_norm([embedded.grad]),
+        blocks=tuple(hypot(*norms.values()) for norms in groups),
+        groups=groups,
+        hidden=tuple(gradient_norm([stream_BTD.grad]) for stream_BTD in behind),
+        rms=tuple(stream_LBTD.square().mean((1, 2, 3)).sqrt().tolist()),
+        cosine=tuple(token_cosine(stream_LBTD).tolist()),
+        noise=_response(model, experiment.seed, x.detach(), last["output"] if last else behind[-1], memo),
+        degeneracy=_passed(**last) if last else nan,
+        floor=min(torch.stack(variances).tolist()) if variances else inf,
+        cloned=model.cloned,
     )
+    decoder.zero_grad()
+    return seen
 
 
 def loss_of(output: Tensor, experiment: Experiment) -> Tensor:
@@ -67,6 +136,7 @@ def loss_of(output: Tensor, experiment: Experiment) -> Tensor:
 
     cross_entropy: of ids drawn from the seed, averaged over the B·T tokens.
     random_projection: the sum of output · r / sqrt(B·T·D), with r drawn from N(0, 1).
+    mean_squared_error: the mean of (output - r)².
     """
     loss = experiment.gradflow.loss
     random = generator(experiment.seed, f"gradflow.{loss}")
@@ -77,26 +147,135 @@ def loss_of(output: Tensor, experiment: Experiment) -> Tensor:
         case "random_projection":
             r_BTD = torch.randn(output.shape, generator=random, dtype=torch.float64) / sqrt(output.numel())
             return (output * r_BTD.to(output)).sum()
+        case "mean_squared_error":
+            r_BTD = torch.randn(output.shape, generator=random, dtype=torch.float64)
+            return F.mse_loss(output, r_BTD.to(output))
         case _:
             assert_never(loss)
 
 
-def gradient_norm(parameters: Iterable[Tensor]) -> float:
-    """The Euclidean norm of all their gradients together, in float64; a parameter that got none counts as 0."""
-    norms = [
-        torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
-        for parameter in parameters
-        if parameter.grad is not None
-    ]
+def gradient_norm(gradients: Iterable[Tensor | None]) -> float:
+    """The Euclidean norm of all gradients together, in float64; one that is missing counts as 0."""
+    norms = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in gradients if grad is not None]
     return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
 
 
-def token_cosine(stream_BTD: Tensor) -> float:
-    """The mean cosine over all pairs of different tokens of a sequence: 1 is a collapsed stream."""
-    T = stream_BTD.shape[1]
+def token_cosine(stream: Tensor) -> Tensor:
+    """The mean cosine over all pairs of different tokens of a sequence: (..., B, T, D) to (...). 1 is a collapse."""
+    T = stream.shape[-2]
     if T == 1:
-        return float("nan")
-    unit_BTD = F.normalize(stream_BTD.double(), dim=-1)
+        return stream.new_full(stream.shape[:-3], nan)
+    unit = F.normalize(stream.double(), dim=-1)
     # |sum of unit vectors|² = T + the sum over ordered pairs
-    pairs_B = unit_BTD.sum(1).square().sum(-1) - unit_BTD.square().sum((1, 2))
-    return float((pairs_B / (T * (T - 1))).mean())
+    pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))
+    return (pairs / (T * (T - 1))).mean(-1)
+
+
+def has_clones(blocks: Iterable[nn.Module]) -> bool:
+    """Whether two of them have the same matrices, bit for bit."""
+    seen: dict[tuple[float, ...], list[list[Tensor]]] = {}
+    for block in blocks:
+        matrices = [parameter.detach() for parameter in block.parameters() if parameter.dim() > 1]
+        alike = seen.setdefault(tuple(torch.stack([matrix.flatten()[0] for matrix in matrices]).tolist()), [])
+        if any(all(map(torch.equal, matrices, other)) for other in alike):
+            return True
+        alike.append(matrices)
+    return False
+
+
+def _parts(module: nn.Module, block: BlockSpec) -> Iterator[tuple[nn.Parameter, list[int], tuple[str, ...]]]:
+    """Every parameter of a block, how many rows its slices have, and the groups that they belong to."""
+    parameters = dict(module.named_parameters())
+    for weight in block.weights():
+        groups = tuple(map(_group, weight.leaves))
+        yield parameters[weight.name], [int(leaf.shape[0]) for leaf in weight.leaves], groups
+
+
+def _group(weight: Weight) -> str:
+    if weight.role in ("norm", "scale"):
+        return "norms"
+    return weight.role if weight.kind == "matrix" else "biases"
+
+
+def _groups(parts: Iterable[tuple[nn.Parameter, list[int], tuple[str, ...]]]) -> dict[str, float]:
+    """The gradient norm of every group of a block."""
+    names: list[str] = []
+    norms: list[Tensor] = []
+    for parameter, rows, groups in parts:
+        if parameter.grad is not None:
+            names += groups
+            norms += [torch.linalg.vector_norm(part, dtype=torch.float64) for part in torch.split(parameter.grad, rows)]
+    found: dict[str, float] = {}
+    for name, norm in zip(names, torch.stack(norms).tolist(), strict=True):
+        found[name] = hypot(found.get(name, 0.0), norm)
+    return found
+
+
+def _response(model: Model, seed: int, x: Tensor, before: Tensor, memo: Memo | None) -> float:
+    """|f(W + noise) - f(W)|² / |f(W)|². The decoder keeps the noise until the next seed's weights are drawn."""
+    model.weights.add_noise(NOISE, seed, memo)
+    name = "final_norm" if model.spec.has_final_norm else f"blocks.{model.spec.n_layers - 1}"
+    after: list[Tensor] = []
+    with torch.no_grad(), record(model.decoder, [name], lambda _, stream_BTD: after.append(stream_BTD)):
+        model.decoder(x)
+    change, size = (after[0] - before.detach()).double().square().sum(), before.detach().double().square().sum()
+    return float(change / size)
+
+
+def _branch_norms(block: BlockSpec) -> Iterator[str]:
+    """The norms of a block that take what a sub-layer, or the attention's heads, put out."""
+    if block.norm_placement.norms_the_branch:
+        yield from (f"norms.{names[-1]}" for names in block.norm_placement.norm_names())
+    for name, part in (("attention", block.attention), ("ffn", block.ffn)):
+        if part.inner_norm.kind != "none":
+            yield f"{name}.inner_norm"
+
+
+@contextmanager
+def _norm_inputs(model: Model) -> Iterator[list[Tensor]]:
+    """What such norms divide by, as the mean over the tokens, over their eps."""
+    variances: list[Tensor] = []
+
+    def see(norm: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        assert isinstance(norm, (RMSNorm, LayerNorm))
+        x = inputs[0].detach().double()
+        squares = x.var(-1, unbiased=False) if isinstance(norm, LayerNorm) else x.square().mean(-1)
+        variances.append(squares.mean() / norm.eps)
+
+    names = [f"blocks.{block.index}.{name}" for block in model.blocks for name in _branch_norms(block)]
+    handles = [model.decoder.get_submodule(name).register_forward_hook(see) for name in names]
+    try:
+        yield variances
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _last_norm(model: Model) -> Iterator[dict[str, Tensor]]:
+    """Input and output of the norm that the stack ends in, with their gradients; nothing where it ends in none."""
+    seen: dict[str, Tensor] = {}
+
+    def see(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        for tensor in (inputs[0], output):
+            tensor.retain_grad()
+        seen.update(input=inputs[0], output=output)
+
+    block = model.blocks[-1]
+    name = f"blocks.{block.index}.norms.{block.norm_names[-1]}" if block.norm_names else ""
+    name = "final_norm" if model.spec.has_final_norm else "" if block.norm_placement.final_norm else name
+    handle = model.decoder.get_submodule(name).register_forward_hook(see) if name else None
+    try:
+        yield seen
+    finally:
+        if handle:
+            handle.remove()
+
+
+def _passed(input: Tensor, output: Tensor) -> float:
+    """|d loss / d x| · rms(x) over |d loss / d N(x)|: near 1 for an honest loss, rounding for a degenerate one."""
+    if input.grad is None or output.grad is None:
+        return nan
+    rms_BT = input.detach().double().square().mean(-1).sqrt()
+    inside = torch.linalg.vector_norm(torch.linalg.vector_norm(input.grad.double(), dim=-1) * rms_BT)
+    return float(inside / torch.linalg.vector_norm(output.grad.double()))

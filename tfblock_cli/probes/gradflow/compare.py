@@ -3,110 +3,99 @@
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from math import isfinite
 
 from tfblock_cli.account.memory import backward_bytes
+from tfblock_cli.account.weights import total
+from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.modules.initialization import Memo
-from tfblock_cli.probes.gradflow.cell import Seen, measure
+from tfblock_cli.probes.gradflow import facts, guards
+from tfblock_cli.probes.gradflow.cell import Model, Seen, measure
 from tfblock_cli.probes.gradflow.expect import judge
-from tfblock_cli.probes.gradflow.metrics import Values, metrics, summarize
+from tfblock_cli.probes.gradflow.metrics import metrics, slopes, summarize
+from tfblock_cli.probes.gradflow.statistics import Values
 from tfblock_cli.probes.room import require
-from tfblock_cli.results.gradflow import GradflowData, PlacementFacts, Row, Summary
+from tfblock_cli.results.gradflow import SLOPE, GradflowData, Row, Summary
 from tfblock_cli.results.progress import NoProgress, Progress
-from tfblock_cli.results.result import Check, Result
-from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.results.result import Result
+from tfblock_cli.spec.experiment import BYTES, Experiment
 from tfblock_cli.spec.norm_placement import Placement
 
 Cells = dict[tuple[str, int, int], Seen]
 """(placement, depth, seed) to what was seen."""
+KEPT = 2**27
+"""Decoders are built once and kept for all seeds if their weights are no more bytes than this: building takes time."""
 
 
 def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[GradflowData]:
     """Compare the placements of [gradflow].
 
     For each seed the weights are drawn once, by parameter name, and every placement gets the same ones (times its
-    own gains), the same input and the same loss. A placement whose residual stream is un-normalised
-    gets a final norm; one that ends in a norm gets none.
+    own gains), the same input and the same loss. Unless the file says otherwise, a placement whose residual stream is
+    un-normalised gets a final norm, and one that ends in a norm gets none.
 
     Raises:
-        BadInput: The memory does not suffice.
+        BadInput: The memory does not suffice, or the device has no numbers.
     """
+    if experiment.device == "meta":
+        raise BadInput(Problem("device", "there are no numbers on the device meta, and a gradient is one"))
     settings = experiment.gradflow
     progress = progress or NoProgress()
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
-    deepest = _variant(experiment, settings.placements[0], max(settings.depths), experiment.seed)
-    require(backward_bytes(deepest), experiment.device, f"a backward pass through {max(settings.depths)} layers")
-    progress.start("gradflow", len(settings.placements) * len(settings.depths) * len(seeds))
+    variants = {
+        (placement.kind, depth): variant_of(experiment, placement, depth)
+        for depth, placement in product(settings.depths, settings.placements)
+    }
+    most = max(settings.depths)
+    deepest: dict[str, Experiment] = {kind: variants[kind, most] for kind, depth in variants if depth == most}
+    for variant in deepest.values():
+        require(backward_bytes(variant) + KEPT, experiment.device, f"a backward pass through {most} layers")
+    progress.start("gradflow", len(variants) * len(seeds))
+    kept: dict[tuple[str, int], Model] = {}
+    keeps = sum(BYTES[experiment.dtype] * total(variant.model) for variant in variants.values()) <= KEPT
     cells: Cells = {}
     for seed in seeds:
         memo: Memo = {}
-        for depth, placement in product(settings.depths, settings.placements):
-            cells[placement.kind, depth, seed] = measure(_variant(experiment, placement, depth, seed), memo)
+        for (kind, depth), variant in variants.items():
+            model = kept.get((kind, depth)) or Model(variant)
+            if keeps:
+                kept[kind, depth] = model
+            cells[kind, depth, seed] = measure(variant.model_copy(update={"seed": seed}), memo, model)
             progress.advance()
     progress.stop()
     table = _Table(cells, has_vocabulary=experiment.model.vocab_size > 0)
+    found = tuple(guards.guards(experiment, cells, deepest))
+    against = ", ".join(guard.name for guard in found if guard.placements and not guard.allowed)
     return Result(
         command="gradflow",
         data=GradflowData(
             loss=settings.loss,
             baseline=settings.baseline,
-            placements=tuple(
-                _facts(_variant(experiment, kind, max(settings.depths), 0)) for kind in settings.placements
-            ),
+            placements=tuple(facts.facts(variant, experiment.model) for variant in deepest.values()),
             depths=settings.depths,
             seeds=tuple(seeds),
+            guards=found,
+            forwards=2 * len(cells),
+            vjps=len(cells),
             rows=tuple(table.rows()),
             summary=tuple(table.summaries(settings.baseline)),
         ),
-        checks=(*_finite(cells), *judge(settings, table.values)),
-        warnings=tuple(_warnings(experiment)),
+        checks=(*guards.checks(found), *judge(settings, table.values, invalid=against)),
+        warnings=(*guards.warnings(found), *facts.warnings(experiment)),
         experiment=experiment.model_dump(),
     )
 
 
-def _variant(experiment: Experiment, placement: Placement, depth: int, seed: int) -> Experiment:
-    """The experiment of one cell."""
-    model = experiment.model.changed(norm_placement=placement.model_dump(), n_layers=depth, final_norm="auto")
-    return experiment.model_copy(update={"model": model, "seed": seed})
-
-
-def _facts(experiment: Experiment) -> PlacementFacts:
-    placement, block = experiment.model.norm_placement, experiment.model.blocks()[0]
-    return PlacementFacts(
-        placement=placement.kind,
-        formula=placement.formula,
-        norms_per_block=len(block.norm_names),
-        final_norm=placement.final_norm,
-    )
-
-
-def _warnings(experiment: Experiment) -> Iterator[str]:
-    if experiment.model.dropout:
-        yield f"dropout = {experiment.model.dropout} is switched off: its noise would hide the placements' effect"
-    if experiment.model.final_norm != "auto":
-        yield (
-            f"final_norm = {str(experiment.model.final_norm).lower()} is set aside: a placement whose stream is "
-            "un-normalised gets a final norm, the others none, or the comparison would be one of losses"
-        )
-
-
-def _finite(cells: Cells) -> Iterator[Check]:
-    """One check per placement: no seed and no depth may give nan or inf."""
-    for placement in dict.fromkeys(kind for kind, _, _ in cells):
-        broken = [
-            f"seed {seed}, {depth} layers"
-            for (kind, depth, seed), seen in cells.items()
-            if kind == placement and not all(map(isfinite, (seen.loss, seen.source, *seen.blocks, *seen.rms)))
-        ]
-        yield Check(
-            name="finite",
-            subject=placement,
-            passed=not broken,
-            value=len(broken),
-            op="==",
-            limit=0,
-            message=f"nan or inf in {'; '.join(broken)}" if broken else "no nan, no inf",
-        )
+def variant_of(experiment: Experiment, placement: Placement, depth: int) -> Experiment:
+    """The experiment of the cells of one placement at one depth."""
+    model = experiment.model
+    # the placement compared is that of every layer; facts.warnings tells of the overrides that give way
+    layers = [override.model_dump() | {"norm_placement": {}} for override in model.layers]
+    changes = {"norm_placement": placement.model_dump(), "n_layers": depth, "layers": layers}
+    if placement.inner_norm:  # part of its method, as its gains are; one that the file has is left
+        for name, part in (("attention", model.attention), ("ffn", model.ffn)):
+            if part.inner_norm.kind == "none":
+                changes[name] = part.model_dump() | {"inner_norm": model.norm.model_dump()}
+    return experiment.model_copy(update={"model": model.changed(**changes)})
 
 
 class _Table:
@@ -115,24 +104,25 @@ class _Table:
     def __init__(self, cells: Cells, *, has_vocabulary: bool) -> None:
         self.cells = cells
         self.source = "embedding" if has_vocabulary else "input"
-        self.metrics = {cell: metrics(seen, has_vocabulary=has_vocabulary) for cell, seen in cells.items()}
+        self.found: dict[tuple[str, int, str], dict[int, float]] = {}
+        for (kind, depth, seed), seen in cells.items():
+            for metric, value in metrics(seen, has_vocabulary=has_vocabulary).items():
+                self.found.setdefault((kind, depth, metric), {})[seed] = value
+        depths = {depth for _, depth, _ in cells}
+        if len(depths) > 1:
+            for kind, metric in dict.fromkeys((kind, metric) for kind, _, metric in self.found if metric != "loss"):
+                over = {depth: self.found[kind, depth, metric] for depth in depths}
+                self.found[kind, 0, f"{SLOPE}{metric}"] = slopes(over)
 
     def values(self, placement: str, depth: int, metric: str) -> Values:
-        """One metric of one placement at one depth, seed by seed."""
-        return {
-            seed: found[metric]
-            for (kind, layers, seed), found in self.metrics.items()
-            if kind == placement and layers == depth
-        }
+        """One metric of one placement at one depth (0: a slope over all of them), seed by seed."""
+        return self.found[placement, depth, metric]
 
     def summaries(self, baseline: str) -> Iterator[Summary]:
-        """Every metric of every placement at every depth."""
-        for (placement, depth), names in {
-            (kind, depth): found for (kind, depth, _), found in self.metrics.items()
-        }.items():
-            for metric in names:
-                under = None if placement == baseline else self.values(baseline, depth, metric)
-                yield summarize(placement, depth, metric, self.values(placement, depth, metric), under)
+        """Every metric of every placement at every depth, then the slopes."""
+        for (placement, depth, metric), values in self.found.items():
+            under = None if placement == baseline else self.values(baseline, depth, metric)
+            yield summarize(placement, depth, metric, values, under)
 
     def rows(self) -> Iterator[Row]:
         """Every number that was measured, long format."""
@@ -140,10 +130,17 @@ class _Table:
             row = partial(_row, placement, depth, seed)
             yield row("model", "loss", seen.loss)
             yield row(self.source, "grad_norm", seen.source)
-            for layer, (grad, rms, cosine) in enumerate(zip(seen.blocks, seen.rms, seen.cosine, strict=True)):
-                yield row("block", "grad_norm", grad, layer)
-                yield row("residual", "rms", rms, layer)
-                yield row("residual", "cosine", cosine, layer)
+            if seen.head is not None:
+                yield row("head", "grad_norm", seen.head)
+            yield row("embedded", "grad_norm", seen.embedded)
+            yield row("model", "noise_response", seen.noise)
+            for layer in range(depth):
+                yield row("block", "grad_norm", seen.blocks[layer], layer)
+                for group, norm in seen.groups[layer].items():
+                    yield row(group, "grad_norm", norm, layer)
+                yield row("hidden", "grad_norm", seen.hidden[layer], layer)
+                yield row("residual", "rms", seen.rms[layer], layer)
+                yield row("residual", "cosine", seen.cosine[layer], layer)
 
 
 def _row(placement: str, depth: int, seed: int, group: str, metric: str, value: float, layer: int | None = None) -> Row:

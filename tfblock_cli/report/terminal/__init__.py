@@ -12,17 +12,31 @@ from tfblock_cli.report.terminal.parts import closing, heading
 from tfblock_cli.results.result import Result
 
 
-def render(result: Result[Any]) -> RenderableType:
-    """The screen of a result: heading, figures, warnings, checks and, last, the verdict."""
-    return _Trimmed(Group(heading(result), _figures(result), closing(result)))
+def render(result: Result[Any], *, all_layers: bool = False) -> RenderableType:
+    """The screen of a result: heading, figures, warnings, checks and, last, the verdict.
+
+    ``all_layers``: with what ``gradflow`` saw of every layer.
+    """
+    return _Trimmed(Group(heading(result), _figures(result, all_layers), closing(result)))
 
 
-def to_text(result: Result[Any], width: int = PIPE_WIDTH) -> str:
+def to_text(result: Result[Any], width: int = PIPE_WIDTH, *, all_layers: bool = False) -> str:
     """The same screen without colour. It holds no times, so that two runs of one experiment read alike."""
-    return to_plain(render(result), width)
+    return to_plain(render(result, all_layers=all_layers), width)
 
 
-def _figures(result: Result[Any]) -> RenderableType:
+def explain(metric: str) -> RenderableType:
+    """What a metric of ``gradflow`` is.
+
+    Raises:
+        KeyError: There is none of that name.
+    """
+    from tfblock_cli.report.terminal import gradflow
+
+    return _Trimmed(gradflow.explain(metric))
+
+
+def _figures(result: Result[Any], all_layers: bool) -> RenderableType:
     # Imported here: ``params`` has to start fast and needs neither charts nor the other commands' results.
     match result.command:
         case "params":
@@ -41,7 +55,7 @@ def _figures(result: Result[Any]) -> RenderableType:
         case "gradflow":
             from tfblock_cli.report.terminal import gradflow
 
-            return gradflow.screen(result.data, {check.name for check in result.checks})
+            return gradflow.screen(result.data, {check.name for check in result.checks}, all_layers=all_layers)
         case _:
             assert_never(result.command)
 

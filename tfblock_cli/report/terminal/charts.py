@@ -4,7 +4,7 @@ Both read without colour, and both have an ASCII form for streams that know no m
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
@@ -163,6 +163,7 @@ class HeatMap:
 
     matrix: Sequence[Sequence[float]]
     max_width: int
+    log: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
         width = min(self.max_width, options.max_width)
@@ -172,8 +173,7 @@ class HeatMap:
         wide = 2 * columns <= room
         across = 1 if wide else math.ceil(columns / room)
         down = 1 if wide else 2 * across
-        finite = [value for row in self.matrix for value in row if math.isfinite(value)]
-        low, high = min([0.0, *finite]), max(finite, default=0.0)
+        shade, legend = _log_shades(self.matrix) if self.log else _shades(self.matrix)
         side, corners, floor = ("|", "++++", "-") if options.ascii_only else ("│", "┌┐└┘", "─")
         edge = floor * (2 * columns if wide else math.ceil(columns / across))
         yield Text(f"{corners[0]}{edge}{corners[1]}", MUTED, no_wrap=True)
@@ -181,22 +181,55 @@ class HeatMap:
             line = Text(side, MUTED, no_wrap=True)
             for left in range(0, columns, across):
                 block = [value for row in self.matrix[top : top + down] for value in row[left : left + across]]
-                line.append(_shade(block, low, high) * (2 if wide else 1), ACCENT)
+                line.append(shade(block) * (2 if wide else 1), ACCENT)
             yield line.append(side, MUTED)
         yield Text(f"{corners[2]}{edge}{corners[3]}", MUTED, no_wrap=True)
-        legend = f"'{_RAMP[0]}' is {number(low)}, then {_RAMP[1:]} up to {number(high)}"
         if down > 1:
             legend += f"; each character is the largest of {down} x {across} values"
         yield from Text(legend, MUTED).wrap(console, width)
 
 
-def heat_map(matrix: Sequence[Sequence[float]], *, max_width: int) -> HeatMap:
-    """Draw a matrix by density, at most ``max_width`` columns wide.
+def heat_map(matrix: Sequence[Sequence[float]], *, max_width: int, log: bool = False) -> HeatMap:
+    """Draw a matrix by density, at most ``max_width`` columns wide; on a logarithmic scale if ``log``.
 
     Only the smallest value is blank, only what is near the largest is '@'. A matrix with more columns than
     fit is drawn in blocks, each as its largest value; a block with a non-finite value is '?'.
     """
-    return HeatMap(matrix, max_width)
+    return HeatMap(matrix, max_width, log)
+
+
+_Shade = Callable[[Sequence[float]], str]
+DECADES = 16
+"""Below the largest value: what a float64 resolves. Smaller values are drawn like the smallest."""
+
+
+def _shades(matrix: Sequence[Sequence[float]]) -> tuple[_Shade, str]:
+    """From a block of values to its character, and the legend."""
+    finite = [value for row in matrix for value in row if math.isfinite(value)]
+    low, high = min([0.0, *finite]), max(finite, default=0.0)
+    legend = f"'{_RAMP[0]}' is {number(low)}, then {_RAMP[1:]} up to {number(high)}"
+    return lambda block: _shade(block, low, high), legend
+
+
+def _log_shades(matrix: Sequence[Sequence[float]]) -> tuple[_Shade, str]:
+    """The same where every step is the same factor; only what is 0 or below is blank."""
+    logs = [math.log10(value) for row in matrix for value in row if _has_log(value)]
+    if not logs:
+        return _shades(matrix)
+    high = max(logs)
+    low = max(min(logs), high - DECADES)
+    steps = len(_RAMP) - 2
+
+    def shade(block: Sequence[float]) -> str:
+        if not all(map(math.isfinite, block)):
+            return _UNKNOWN
+        if max(block) <= 0:
+            return _RAMP[0]
+        part = (math.log10(max(block)) - low) / (high - low) if high > low else 1.0
+        return _RAMP[1 + round(max(part, 0.0) * steps)]
+
+    ends = f"from {number(10**low)} to {number(10**high)}"
+    return shade, f"'{_RAMP[0]}' is 0, then {_RAMP[1:]} {ends}, each the same factor more"
 
 
 def _shade(block: Sequence[float], low: float, high: float) -> str:

@@ -136,7 +136,8 @@ def closing(result: Result[Any]) -> Group:
             marked_lines((Text("warning", DOUBT), Text(warning)) for warning in result.warnings),
         ]
     # A check that gradflow was asked for by the experiment is an answer, not a safeguard: shown held or not.
-    in_full = [check for check in result.checks if check.passed is not True or result.command == "gradflow"]
+    answers = result.command == "gradflow"
+    in_full = [c for c in result.checks if c.passed is not True or (answers and not c.name.startswith("guard."))]
     if in_full:
         parts += [section("checks"), marked_lines(check_line(check) for check in in_full)]
     by_name = Counter(check.name for check in result.checks if check not in in_full)

@@ -1,0 +1,123 @@
+"""Causality of a module that tfblock did not build: a target, or one that a test hands over."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, redirect_stdout
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from tfblock_cli.errors import BadInput, Problem
+from tfblock_cli.probes.causality.batch_independence import BATCH_SIZE
+from tfblock_cli.probes.causality.check import check, claims, warnings_of
+from tfblock_cli.probes.causality.declared import Declared, of_box
+from tfblock_cli.probes.causality.lengths import small_length
+from tfblock_cli.probes.causality.weights import rescaled
+from tfblock_cli.probes.huggingface import has_weights
+from tfblock_cli.probes.subject import Subject
+from tfblock_cli.probes.target import expect_weights, from_target, narrowest, of_module, tried
+from tfblock_cli.results.causality import CausalityData
+from tfblock_cli.results.progress import Progress
+from tfblock_cli.results.result import Result
+from tfblock_cli.spec.target import TargetExperiment
+
+LONGEST = 4096
+"""Of a small length; what the module takes is not known before it is tried."""
+ROUND = (64, 128)
+"""Small lengths for a module that refuses odd ones."""
+
+
+def run_target(experiment: TargetExperiment, *, progress: Progress | None = None) -> Result[CausalityData]:
+    """Check the experiment's target. What its code prints goes to stderr: stdout is the report's.
+
+    Raises:
+        BadInput: The device has no numbers; or the target cannot be made, or does not take what it was said to take.
+    """
+    if experiment.device == "meta":
+        raise BadInput(Problem("device", "there are no numbers on the device meta, and a leak is a matter of numbers"))
+    settings, target = experiment.causality, experiment.target
+    with redirect_stdout(sys.stderr), ExitStack() as stack:
+        subjects = from_target(experiment)
+        is_random = bool(target.path) and not has_weights(target.path)  # a factory may have loaded its own
+        redraw = settings.weights == "rescaled" or (settings.weights == "auto" and is_random)
+        if redraw:
+            stack.enter_context(rescaled(subjects[0].module, experiment.seed))  # the others share its weights
+        data = ask(subjects, experiment, where=f"target {target.factory}", progress=progress)
+    if redraw:
+        note = "weights were redrawn so large that no leak is small (--weights as-is keeps the target's own)"
+        data = replace(data, notes=(*data.notes, note))
+    return answer(data, experiment.model_dump())
+
+
+def run_module(
+    module: nn.Module, experiment: TargetExperiment, *, progress: Progress | None = None
+) -> Result[CausalityData]:
+    """Check a module in hand, with the weights that it has; it comes back unchanged.
+
+    Args:
+        module: In the place of the experiment's factory.
+        experiment: What it takes, and how it is asked.
+        progress: Told about every pass.
+
+    Raises:
+        BadInput: The module does not take what it was said to take.
+    """
+    target, where = experiment.target, type(module).__name__
+    expect_weights(module, where)
+    subject = of_module(module, target.vocab_size, target.d_model, target.output_key)
+    with rescaled(module, experiment.seed) if experiment.causality.weights == "rescaled" else nullcontext():
+        data = ask((subject,), experiment, where=where, progress=progress)
+    asked = experiment.model_dump()
+    asked["target"]["factory"] = f"{type(module).__module__}.{where}"  # no factory: it was handed over
+    return answer(data, asked)
+
+
+def ask(
+    subjects: Sequence[Subject], experiment: TargetExperiment, *, where: str, progress: Progress | None
+) -> CausalityData:
+    """The protocol: every cut at a small length that the module takes, a ladder of cuts at the experiment's own.
+
+    Raises:
+        BadInput: A first call shows that the module does not take what it was said to take.
+    """
+    settings, seq_len = experiment.causality, experiment.input.seq_len
+    subjects = tuple(tried(subject, seq_len, where) for subject in subjects)
+    subjects = tuple(replace(subject, narrowest=narrowest(subject, seq_len)) for subject in subjects)
+    declared = of_box(settings.declare)
+    small = next(length for length in _small_lengths(subjects[0], declared, seq_len) if _takes(subjects[0], length))
+    return check(
+        subjects,
+        declared=declared,
+        seq_len=seq_len,
+        small=small,
+        seed=experiment.seed,
+        dtypes=tuple(getattr(torch, name) for name in settings.dtypes),
+        budget=settings.budget,
+        progress=progress,
+    )
+
+
+def answer(data: CausalityData, experiment: Mapping[str, Any]) -> Result[CausalityData]:
+    """With the claims that decide the verdict."""
+    return Result(
+        command="causality", data=data, checks=claims(data), warnings=warnings_of(data), experiment=experiment
+    )
+
+
+def _small_lengths(subject: Subject, declared: Declared, seq_len: int) -> Iterator[int]:
+    """Of lengths at which every cut can be tried, best first; the experiment's own is always taken."""
+    if seq_len > 1 and subject.vocab_size != 1:
+        sizes = {size for parameter in subject.module.parameters() for size in parameter.shape}
+        yield small_length(declared, {BATCH_SIZE, subject.vocab_size, subject.d_model, *sizes}, LONGEST)
+        yield from (length for length in ROUND if length < seq_len)
+    yield seq_len
+
+
+def _takes(subject: Subject, seq_len: int) -> bool:
+    try:
+        tried(subject, seq_len, "")
+    except BadInput:
+        return False
+    return True

@@ -1,0 +1,21 @@
+"""CSV in long format: every number of ``gradflow`` is a line, as R, pandas and spreadsheets like it."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from io import StringIO
+
+from tfblock_cli.results.gradflow import GradflowData, Row
+from tfblock_cli.results.result import Result
+
+
+def to_csv(results: Iterable[Result[GradflowData]]) -> str:
+    """The rows of all results, the experiment's name in front; numbers with all their digits."""
+    file = StringIO()
+    columns = ["experiment", *(field.name for field in fields(Row))]
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    for result in results:
+        for row in result.data.rows:
+            writer.writerow({"experiment": result.experiment.get("name", "")} | asdict(row))
+    return file.getvalue()
