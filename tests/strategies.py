@@ -81,7 +81,8 @@ def attention_tables(draw: st.DrawFn, *, even: bool) -> tuple[Table, int]:
     n_kv_heads = draw(st.sampled_from([1, 2]))
     n_heads = n_kv_heads * draw(st.sampled_from([1, 2]))
     d_head = draw(st.sampled_from([2, 4] if even else [1, 2, 3, 4]))
-    keys = {"bias": BOOLEANS, "out_bias": BOOLEANS, "qk_norm": axes(OptionalNorm), "pattern": axes(Pattern)}
+    norms = {"qk_norm": axes(OptionalNorm), "inner_norm": axes(OptionalNorm)}
+    keys = {"bias": BOOLEANS, "out_bias": BOOLEANS, "pattern": axes(Pattern)} | norms
     table: Table = {"n_heads": n_heads} | draw(st.fixed_dictionaries({}, optional=keys))
     d_model = n_heads * d_head
     if n_kv_heads != n_heads or draw(BOOLEANS):

@@ -60,3 +60,24 @@ def test_threads(tfblock, monkeypatch):
     tfblock("causality", "small.toml", "--no-save")
     assert during == [2, 1]
     assert torch.get_num_threads() == before
+
+
+def test_gradflow_writes_what_it_is_asked_for_and_explains_itself(tfblock, here):
+    small = ("gradflow", "small.toml", "--seeds", "1", "--no-save")
+    outcome = tfblock(*small, "--csv", "a.csv", "--junit-xml", "a.xml", "--all-layers")
+    assert outcome.code == 0
+    assert (here / "a.csv").read_text(encoding="utf-8").startswith("experiment,placement,seed")
+    assert "<testsuites>" in (here / "a.xml").read_text(encoding="utf-8")
+    assert b"gradient norms by layer and group" in outcome.out
+    assert not list(here.glob(".a.*"))
+
+    explained = tfblock("gradflow", "--explain", "slope.rms.last")
+    assert (explained.code, explained.err) == (0, "")
+    assert b"least-squares slope" in explained.out
+    wrong = tfblock("gradflow", "--explain", "rms.lst")
+    assert wrong.code == 2
+    assert "did you mean rms.last?" in wrong.err
+
+    assert tfblock(*small, "--plot", "a.gif").code == 2
+    assert tfblock(*small, "small.toml", "--plot", "a.png").code == 2
+    assert tfblock(*small, "--csv", "nowhere/a.csv").code == 3

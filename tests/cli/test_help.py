@@ -35,7 +35,7 @@ def test_the_examples_are_valid(tfblock, monkeypatch, example):
     """Up to the experiment: what is measured has tests of its own."""
     seen: list[Any] = []
     command = next(command for command, text in COMMANDS.items() if text == example)
-    monkeypatch.setattr(f"tfblock_cli.cli.{command.__name__}.answer", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(f"tfblock_cli.cli.{command.__name__}.answer", lambda *arguments, **view: seen.append(arguments))
     outcome = tfblock(*example.split()[1:])
     assert (outcome.code, outcome.err) == (0, "")
     assert len(seen) == 1

@@ -46,7 +46,7 @@ def loaded(tfblock, monkeypatch):
     def call(*arguments: str) -> Loaded[Experiment]:
         seen: list[Any] = []
         for name in ("params", "forward", "causality", "gradflow"):
-            monkeypatch.setattr(f"tfblock_cli.cli.{name}.answer", lambda *given: seen.append(given))
+            monkeypatch.setattr(f"tfblock_cli.cli.{name}.answer", lambda *given, **view: seen.append(given))
         outcome = tfblock(*arguments)
         assert outcome.code == 0, outcome.err
         experiments = next(given for given in seen[0] if isinstance(given, list))

@@ -246,6 +246,15 @@ def test_what_a_module_rounds_to_is_seen(inner):
     assert narrowest(subject, 5) == inner
 
 
+@pytest.mark.parametrize("hidden", [float("-inf"), -1e300, -3e38])
+def test_a_mask_does_not_cover_it(hidden):
+    def masked(x: Tensor) -> Tensor:
+        scores = (x @ x.transpose(1, 2)).masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), hidden)
+        return scores.float().softmax(-1).to(x.dtype) @ x
+
+    assert narrowest(of_module(Returning(masked), 0, D), 5) == torch.float32
+
+
 def test_what_it_rounds_that_is_no_content_is_not():
     angles = torch.arange(D, dtype=torch.float64)
     subject = of_module(Returning(lambda x: x * angles.float().cos().to(x.dtype)), 0, D)

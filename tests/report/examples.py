@@ -255,7 +255,9 @@ def causality_result() -> Result[CausalityData]:
             leaks=(Leak(probe="suffix_cuts", mode="eval eager", out=3, in_=7, magnitude=0.8, cuts=4, cuts_total=9),),
             not_proven=("lengths other than T = 10", "other weights", "generation with a cache"),
             notes=("weights were redrawn so large that no leak is small",),
-            influence=tuple(tuple(10.0 ** (j - i) if j <= i else 1e-9 * (j == 7) for j in range(10)) for i in range(10)),
+            influence=tuple(
+                tuple(10.0 ** (j - i) if j <= i else 1e-9 * (j == 7) for j in range(10)) for i in range(10)
+            ),
         ),
     )
 

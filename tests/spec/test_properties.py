@@ -112,7 +112,10 @@ def test_the_number_of_parameters_by_the_textbook(table: dict[str, Any]) -> None
     block += (2 if ffn.kind == "mlp" else 3) * D * F + ffn.bias * ((1 if ffn.kind == "mlp" else 2) * F + D)
     per_block = {"none": 0, "sandwich": 4, "parallel": 2 - getattr(model.norm_placement, "shared_norm", 0)}
     block += per_block.get(model.norm_placement.kind, 2) * norm(model.norm, D)
-    final = model.norm_placement.kind not in ("post", "deepnorm") if model.final_norm == "auto" else model.final_norm
+    block += norm(attention.inner_norm, q) + norm(ffn.inner_norm, F)
+    block += 2 * D * (model.norm_placement.kind == "layerscale")
+    un_normed = model.norm_placement.kind not in ("post", "deepnorm", "b2t")
+    final = un_normed if model.final_norm == "auto" else model.final_norm
     outside = final * norm(model.norm, D) + (model.position.kind == "learned") * model.max_seq_len * D
     outside += V * D * (2 - model.tie_embeddings) + (V and model.head_bias) * V
     assert sum(weight.count for weight in model.weights()) == L * block + outside

@@ -121,7 +121,7 @@ def narrowest(subject: Subject, seq_len: int) -> torch.dtype:
 
 
 class _Casts(TorchFunctionMode):
-    """Takes down every call that makes of float64 something narrower: to what, and the sum."""
+    """Takes down every call that makes of float64 something narrower: to what, and a fingerprint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,8 @@ class _Casts(TorchFunctionMode):
         out = func(*args, **(kwargs or {}))
         wide = any(isinstance(given, Tensor) and given.dtype == torch.float64 for given in args)
         if wide and isinstance(out, Tensor) and out.is_floating_point() and out.dtype != torch.float64:
-            self.seen.append((out.dtype, float(out.double().sum())))
+            # squashed: what hides masked scores is -inf or the smallest number, beside which a sum sees nothing else
+            self.seen.append((out.dtype, float(out.double().atan().nansum())))
         return out
 
 

@@ -141,7 +141,7 @@ def test_a_missing_mask_is_small_with_the_first_weights_and_large_with_rescaled_
     assert as_is.verdict == large.verdict == "LEAK"
     assert as_is.worst is not None
     assert large.worst is not None
-    assert as_is.worst < 1e-2 < large.worst
+    assert 10 * as_is.worst < large.worst
 
 
 def test_dtypes_are_those_that_were_asked_for():

@@ -12,8 +12,7 @@ from tests.probes.models import experiment
 from tfblock_cli.probes.causality import self_test as module
 from tfblock_cli.probes.causality.self_test import ask, self_test
 from tfblock_cli.probes.causality.zoo import BROKEN, ZOO
-from tfblock_cli.probes.causality.zoo.masks import Attention
-from tfblock_cli.probes.causality.zoo.parts import Lambda, Net, Specimen, T, leak, says
+from tfblock_cli.probes.causality.zoo.parts import Attention, Lambda, Net, Specimen, T, leak, says
 from tfblock_cli.probes.causality.zoo.time_mixing import block_mean, last_position, next_token, to_first_output
 
 EVERY = [(family, specimen) for family, specimens in ZOO.items() for specimen in specimens]

@@ -1,7 +1,6 @@
 """The protocol: run the plan, and say what the findings amount to and what they do not."""
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 
@@ -19,7 +18,7 @@ from tfblock_cli.probes.causality.preflight import preflight
 from tfblock_cli.probes.causality.session import EVAL, Session
 from tfblock_cli.probes.causality.shrink import ABOVE, shrunk, shrunk_declaration
 from tfblock_cli.probes.causality.verdict import Finding
-from tfblock_cli.probes.causality.weights import rescaled
+from tfblock_cli.probes.causality.weights import redraw
 from tfblock_cli.probes.room import require
 from tfblock_cli.probes.subject import Subject, from_experiment, with_kernel
 from tfblock_cli.results.causality import CausalityData, Leak, ProbeRow
@@ -42,9 +41,9 @@ def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[C
     settings, model = experiment.causality, experiment.model
     parameters = total(model)
     small = _small(experiment, shrink=parameters > ABOVE if settings.shrink == "auto" else settings.shrink)
-    _expect_room(experiment)
+    _expect_room(experiment, in_full=small.model == model)
     dtypes = tuple(getattr(torch, name) for name in settings.dtypes or ("float64", experiment.dtype))
-    redraw = settings.weights != "as-is"
+    redrawn = settings.weights != "as-is"
     notes = []
     if small.model != model:
         notes.append(
@@ -53,25 +52,25 @@ def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[C
             f"{small.model.attention.n_heads} heads, {small.model.attention.n_kv_heads} key-value heads, the same "
             "kinds and patterns; at full size a ladder of cuts was"
         )
-    if redraw:
+    if redrawn:
         notes.append("weights were redrawn so large that no leak is small (--weights as-is keeps those of the file)")
-    with _decoders(small, seed=experiment.seed, redraw=redraw, twin=True) as subjects:
-        declared = of_model(small.causality.declare, small.model)
-        full = Trial(subjects=subjects, seq_len=small.input.seq_len, declared=declared, dtypes=_distinct(dtypes))
-        if experiment.input.seq_len == small.input.seq_len and small.model == model:
-            data = _check(full, None, seed=experiment.seed, progress=progress)
-        elif small.model == model:
-            own = replace(full, seq_len=experiment.input.seq_len)
-            data = _check(full, own, seed=experiment.seed, progress=progress, budget=settings.budget)
-        else:
-            with _decoders(experiment, seed=experiment.seed, redraw=redraw) as large:
-                own = Trial(
-                    subjects=large,
-                    seq_len=experiment.input.seq_len,
-                    declared=of_model(settings.declare, model),
-                    dtypes=_distinct(dtypes)[-1:],
-                )
-                data = _check(full, own, seed=experiment.seed, progress=progress, budget=settings.budget)
+    full = Trial(
+        subjects=_decoders(small, redrawn=redrawn, twin=True),
+        seq_len=small.input.seq_len,
+        declared=of_model(small.causality.declare, small.model),
+        dtypes=_distinct(dtypes),
+    )
+    own: Trial | None = replace(full, seq_len=experiment.input.seq_len)
+    if small.model != model:
+        own = Trial(
+            subjects=_decoders(experiment, redrawn=redrawn),
+            seq_len=experiment.input.seq_len,
+            declared=of_model(settings.declare, model),
+            dtypes=_distinct(dtypes)[-1:],
+        )
+    elif small.input.seq_len == experiment.input.seq_len:
+        own = None
+    data = _check(full, own, seed=experiment.seed, progress=progress, budget=settings.budget)
     data = replace(
         data,
         declared=of_model(settings.declare, model).words,
@@ -203,13 +202,14 @@ def _small(experiment: Experiment, *, shrink: bool) -> Experiment:
     return experiment.model_copy(update={"model": model, "input": size, "causality": settings})
 
 
-@contextmanager
-def _decoders(experiment: Experiment, *, seed: int, redraw: bool, twin: bool = False) -> Iterator[tuple[Subject, ...]]:
+def _decoders(experiment: Experiment, *, redrawn: bool, twin: bool = False) -> tuple[Subject, ...]:
     """The experiment's decoder, and the same with the other kernel."""
     subject = from_experiment(experiment)
-    with rescaled(subject.module, seed) if redraw else nullcontext():
-        kernel = experiment.kernel
-        yield (subject, with_kernel(subject, "eager" if kernel == "sdpa" else "sdpa")) if twin else (subject,)
+    if redrawn:
+        redraw(subject.module, experiment.seed)
+    if not twin:
+        return (subject,)
+    return subject, with_kernel(subject, "eager" if experiment.kernel == "sdpa" else "sdpa")
 
 
 def _distinct(dtypes: "Iterator[torch.dtype] | Sequence[torch.dtype]") -> tuple[torch.dtype, ...]:
@@ -313,11 +313,11 @@ def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _expect_room(experiment: Experiment) -> None:
-    """The model in its own dtype and in float64, and what a recorded pass of the batch keeps."""
-    size = experiment.input.model_copy(update={"batch_size": BATCH_SIZE})
-    exact = experiment.model_copy(update={"dtype": "float64", "kernel": "eager", "input": size})
-    own_weights = BYTES[experiment.dtype] * total(experiment.model)
-    require(
-        own_weights + forward_bytes(exact) + activations(exact), experiment.device, f"causality of {experiment.name}"
-    )
+def _expect_room(experiment: Experiment, *, in_full: bool) -> None:
+    """The model in its own dtype; in full also in float64, with what a recorded pass of the batch keeps."""
+    need = forward_bytes(experiment)
+    if in_full:
+        size = experiment.input.model_copy(update={"batch_size": BATCH_SIZE})
+        exact = experiment.model_copy(update={"dtype": "float64", "kernel": "eager", "input": size})
+        need = BYTES[experiment.dtype] * total(experiment.model) + forward_bytes(exact) + activations(exact)
+    require(need, experiment.device, f"causality of {experiment.name}")

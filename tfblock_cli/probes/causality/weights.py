@@ -16,20 +16,25 @@ GAIN = 1.7
 
 @contextmanager
 def rescaled(module: nn.Module, seed: int) -> Iterator[None]:
-    """The module with other weights for a while; afterwards it has the very ones that it had.
-
-    Matrices from N(0, std²) with std = min(0.3, 1.7 / sqrt(inputs)), gains from 0.5..1.5, biases from N(0, 0.3²),
-    each drawn under its own name.
-    """
+    """The module with other weights for a while; afterwards it has the very ones that it had."""
     weights = [(parameter, parameter.data) for parameter in module.parameters()]
     try:
-        for name, parameter in module.named_parameters():
-            if parameter.is_floating_point():
-                parameter.data = _drawn(name, parameter, seed).to(parameter.device, parameter.dtype)
+        redraw(module, seed)
         yield
     finally:
         for parameter, data in weights:
             parameter.data = data
+
+
+def redraw(module: nn.Module, seed: int) -> None:
+    """Give a module other weights.
+
+    Matrices from N(0, std²) with std = min(0.3, 1.7 / sqrt(inputs)), gains from 0.5..1.5, biases from N(0, 0.3²),
+    each drawn under its own name.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.is_floating_point():
+            parameter.data = _drawn(name, parameter, seed).to(parameter.device, parameter.dtype)
 
 
 def _drawn(name: str, parameter: Tensor, seed: int) -> Tensor:
