@@ -33,6 +33,12 @@ def test_sizes_that_were_chosen_stand():
     assert (other.n_heads, other.n_kv_heads, other.d_head) == (8, 2, 6)
 
 
+def test_a_head_width_that_had_to_be_given_stands():
+    model = {"d_model": 9, "attention": {"n_heads": 4, "d_head": 2}, "position": "none"}
+    other, _ = attention({"at": [0], "attention": {"bias": True}}, model=model)
+    assert (other.d_head, other.bias) == (2, True)
+
+
 def test_one_head_may_replace_two():
     assert attention({"at": [0], "attention": {"n_heads": 1}})[0].d_head == 8
 

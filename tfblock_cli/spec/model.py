@@ -312,7 +312,8 @@ def _standing(part: Spec, rest: Table) -> Table:
     table = part.model_dump()
     if isinstance(part, Attention):
         follows = with_defaults(rest | {"attention": {"n_heads": part.n_heads}})["attention"]
-        for key in ("n_kv_heads", "d_head"):
+        divides = rest["d_model"] % part.n_heads == 0  # else d_head was given, whatever its value
+        for key in ("n_kv_heads", "d_head") if divides else ("n_kv_heads",):
             if table[key] == follows[key]:
                 del table[key]
     return table
