@@ -138,7 +138,11 @@ def test_3_a_full_disk_behind_stdout(environment):
 def test_130_interrupted(environment, here):
     os.mkfifo(here / "pipe.toml")  # reading it blocks, so that the signal meets a process in the middle of its work
     running = subprocess.Popen(
-        [*COMMAND, "params", "pipe.toml"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*COMMAND, "params", "pipe.toml"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job ignores it
     )
     with open(here / "pipe.toml", "wb"):  # returns once the process has opened the other end
         running.send_signal(signal.SIGINT)
