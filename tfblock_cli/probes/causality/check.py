@@ -245,7 +245,7 @@ def _ask(probe: Probe, session: Session) -> Finding:
     try:
         with session.open():
             return probe(session)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:  # whatever a foreign module may raise
         return Finding(verdict="inconclusive", worst=None, message=f"the module raised: {_first_line(error)}")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tfblock_cli.probes.causality.session import Session, change_T, size
-from tfblock_cli.probes.causality.verdict import Finding, other_shape, skipped, worst_of
+from tfblock_cli.probes.causality.verdict import Finding, other_shape, skipped, too_coarse, worst_of
 from tfblock_cli.results.causality import ProbeVerdict
 
 CHUNK = 5
@@ -24,6 +24,8 @@ def incremental(session: Session) -> Finding:
             return skipped("the model keeps no key-value cache, or none that is known here")
     except ValueError as error:  # a pattern of ours that forbids one
         return skipped(str(error))
+    if coarse := too_coarse(session.rounding):
+        return skipped(coarse)
     x = session.draw("input")
     plans = schedules(session.seq_len, session.declared.reach, mutual)
     if session.subject.single_steps:

@@ -4,7 +4,7 @@ import torch
 
 from tfblock_cli.modules.decoder import Decoder
 from tfblock_cli.probes.causality.session import Session, change_T, size
-from tfblock_cli.probes.causality.verdict import Finding, other_shape, same_shape, skipped, worst_of
+from tfblock_cli.probes.causality.verdict import Finding, other_shape, same_shape, skipped, too_coarse, worst_of
 
 
 def padding(session: Session) -> Finding:
@@ -17,6 +17,8 @@ def padding(session: Session) -> Finding:
         return skipped("only the padding of our own decoder is known")
     if session.declared.mutual is None:
         return skipped("every output may see every input, as it was declared")
+    if coarse := too_coarse(session.rounding):
+        return skipped(coarse)
     T = session.seq_len
     amounts = sorted({0, min(3, T - 1), T // 2})
     padding_B = torch.tensor(amounts)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tfblock_cli.probes.causality.first_pair import Cut, Failures, first_input, where
 from tfblock_cli.probes.causality.session import Session, change_T, size
-from tfblock_cli.probes.causality.verdict import Finding, other_shape, skipped, worst_of
+from tfblock_cli.probes.causality.verdict import Finding, other_shape, skipped, too_coarse, worst_of
 from tfblock_cli.results.causality import ProbeVerdict
 
 
@@ -12,6 +12,8 @@ def truncation(session: Session, cuts: Sequence[int]) -> Finding:
     """Leave x[k:] away: one forward pass per cut. Rounding differs between lengths, so equality has a tolerance."""
     if not any(bool(session.hidden(k).any()) for k in cuts):
         return skipped("every output may see the future, as it was declared, so it may change when that is left away")
+    if coarse := too_coarse(session.rounding):
+        return skipped(coarse)
     session.progress.start(f"truncation, {session.mode_name}", 1 + len(cuts))
     x = session.draw("input")
     y = session(x)

@@ -43,6 +43,14 @@ def other_shape(dtype: torch.dtype) -> Tolerance:
     return Tolerance(1e-12, 1e-10) if dtype == torch.float64 else Tolerance(1e-5, 1e-4)
 
 
+def too_coarse(dtype: torch.dtype) -> str:
+    """Why nothing can be said across lengths in a dtype, or "": in 16 bits correct models differ by a percent."""
+    if torch.finfo(dtype).bits > 16:
+        return ""
+    name = str(dtype).removeprefix("torch.")
+    return f"rounding in {name} is as large as many a leak, so another length tells nothing; float64 is asked as well"
+
+
 _RANK: tuple[ProbeVerdict, ...] = ("skipped", "clean", "noise", "inconclusive", "no-flow", "LEAK")
 
 
