@@ -41,7 +41,7 @@ def test_what_cannot_be_is_told_before_anything_runs(tfblock, here, arguments, c
 
 def test_without_matplotlib_the_extra_is_named(tfblock, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("tfblock_cli.cli.causality.find_spec", lambda name: None)
+    monkeypatch.setattr("tfblock_cli.cli.files.find_spec", lambda name: None)
     outcome = tfblock("causality", "small.toml", "--plot", "seen.png")
     assert outcome.code == 2
     assert "tfblock[plot]" in outcome.err

@@ -1,12 +1,12 @@
 """tfblock causality."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfblock_cli import api
+from tfblock_cli.cli.files import PLOT, expect_picture
 from tfblock_cli.cli.options import CAUSALITY, TARGET, Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all_and_targets
 from tfblock_cli.cli.streams import note
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfblock_cli.results.causality import CausalityData
     from tfblock_cli.results.result import Result
 
-_SELF_TEST, _PLOT = "--self-test", "--plot"
+_SELF_TEST = "--self-test"
 _PICTURES = (".png", ".svg")
 
 
@@ -41,7 +41,7 @@ def causality(
     plot: Annotated[
         Path | None,
         typer.Option(
-            _PLOT,
+            PLOT,
             metavar="FILE",
             help="Draw which output depends on which input: a .png or .svg (extra: plot).",
             rich_help_panel="Output",
@@ -79,17 +79,13 @@ def _measure(
 
         drawn = draw_influence(result.data, plot, title=experiment.name)
         if not quiet:
-            note(f"wrote {plot}" if drawn else f"{_PLOT}: there is no gradient map, so {plot} was not written")
+            note(f"wrote {plot}" if drawn else f"{PLOT}: there is no gradient map, so {plot} was not written")
     return result
 
 
 def _expect_drawable(plot: Path, request: Request, *, self_test: bool) -> None:
-    """Told before anything runs."""
-    if self_test or len(request.experiments or ()) > 1:
-        raise BadInput(Problem(_PLOT, "draws one experiment"))
-    if plot.suffix.lower() not in _PICTURES:
-        raise BadInput(Problem(f"{_PLOT} {plot}", f"must end in {' or '.join(_PICTURES)}"))
+    if self_test:
+        raise BadInput(Problem(PLOT, "draws one experiment"))
+    expect_picture(plot, _PICTURES, len(request.experiments or ()))
     if not plot.parent.is_dir():
-        raise BadInput(Problem(f"{_PLOT} {plot}", f"there is no folder {plot.parent}"))
-    if find_spec("matplotlib") is None:
-        raise BadInput(Problem(_PLOT, "needs matplotlib, which is not installed: pip install 'tfblock[plot]'"))
+        raise BadInput(Problem(f"{PLOT} {plot}", f"there is no folder {plot.parent}"))

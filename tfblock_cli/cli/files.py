@@ -1,7 +1,13 @@
 """Files that the user asked for by name."""
 
 import os
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+
+from tfblock_cli.errors import BadInput, Problem
+
+PLOT = "--plot"
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -17,3 +23,13 @@ def write_whole(file: Path, text: str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def expect_picture(file: Path, endings: Sequence[str], experiments: int) -> None:
+    """Raise BadInput, before anything runs, unless one picture of one experiment can be drawn."""
+    if experiments > 1:
+        raise BadInput(Problem(PLOT, "draws one experiment"))
+    if file.suffix.lower() not in endings:
+        raise BadInput(Problem(f"{PLOT} {file}", f"must end in {' or '.join(endings)}"))
+    if find_spec("matplotlib") is None:
+        raise BadInput(Problem(PLOT, "needs matplotlib, which is not installed: pip install 'tfblock[plot]'"))

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tfblock_cli import api
-from tfblock_cli.cli.files import write_whole
+from tfblock_cli.cli.files import PLOT, expect_picture, write_whole
 from tfblock_cli.cli.options import GRADFLOW, Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all
 from tfblock_cli.cli.streams import note, show
@@ -35,7 +34,7 @@ def gradflow(
     csv: Annotated[Path | None, _option("--csv", help="Write every number in long format.")] = None,
     junit_xml: Annotated[Path | None, _option("--junit-xml", help="Write the checks as CI servers read them.")] = None,
     plot: Annotated[
-        Path | None, _option("--plot", help="Draw gradient norm and rms against the block: .png, .svg or .pdf.")
+        Path | None, _option(PLOT, help="Draw gradient norm and rms against the block: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """How do gradients flow under different norm placements, at equal weights and inputs?"""
@@ -44,7 +43,7 @@ def gradflow(
         return
     experiments = load_all(request)
     if plot is not None:
-        _expect_picture(plot, len(experiments))
+        expect_picture(plot, _PICTURES, len(experiments))
     results: list[Result[Any]] = []
 
     def measure(experiment: Experiment, progress: Progress) -> Result[Any]:
@@ -58,7 +57,7 @@ def gradflow(
             files: Files = {
                 "--csv": (csv, _write_csv),
                 "--junit-xml": (junit_xml, _write_junit),
-                "--plot": (plot, _draw),
+                PLOT: (plot, _draw),
             }
             _export(request, files, results)
 
@@ -77,16 +76,6 @@ def _explain(name: str) -> None:
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(METRICS)}, and slope. with one of them"
         raise BadInput(Problem(f"--explain {name}", f"no such metric; {hint}")) from None
     show(make_consoles(quiet=False)[0], text)
-
-
-def _expect_picture(file: Path, experiments: int) -> None:
-    """Raise BadInput before anything is measured unless the picture can be drawn."""
-    if file.suffix.lower() not in _PICTURES:
-        raise BadInput(Problem(f"--plot {file}", f"the name says what it will be: one of {', '.join(_PICTURES)}"))
-    if experiments > 1:
-        raise BadInput(Problem("--plot", f"draws one experiment, not {experiments}"))
-    if find_spec("matplotlib") is None:
-        raise BadInput(Problem("--plot", "needs matplotlib: pip install 'tfblock[plot]'"))
 
 
 Files = dict[str, tuple[Path | None, Callable[[Path, list[Result[Any]]], None]]]

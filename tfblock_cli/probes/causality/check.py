@@ -30,14 +30,19 @@ BUDGET = 64
 """Forward passes at the experiment's own length, unless told otherwise."""
 
 
+def expect_numbers(device: str) -> None:
+    """Raise BadInput on a device that has shapes alone."""
+    if device == "meta":
+        raise BadInput(Problem("device", "there are no numbers on the device meta, and a leak is a matter of numbers"))
+
+
 def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[CausalityData]:
     """Check the experiment's decoder: in full at a small length, and on a ladder of cuts at its own.
 
     Raises:
         BadInput: The device has no numbers, or the memory does not suffice.
     """
-    if experiment.device == "meta":
-        raise BadInput(Problem("device", "there are no numbers on the device meta, and a leak is a matter of numbers"))
+    expect_numbers(experiment.device)
     settings, model = experiment.causality, experiment.model
     parameters = total(model)
     small = _small(experiment, shrink=parameters > ABOVE if settings.shrink == "auto" else settings.shrink)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from tfblock_cli.errors import BadInput, Problem
+from tfblock_cli.errors import BadInput
 from tfblock_cli.probes.causality.batch_independence import BATCH_SIZE
-from tfblock_cli.probes.causality.check import check, claims, warnings_of
+from tfblock_cli.probes.causality.check import check, claims, expect_numbers, warnings_of
 from tfblock_cli.probes.causality.declared import Declared, of_box
 from tfblock_cli.probes.causality.lengths import small_length
 from tfblock_cli.probes.causality.weights import rescaled
@@ -35,8 +35,7 @@ def run_target(experiment: TargetExperiment, *, progress: Progress | None = None
     Raises:
         BadInput: The device has no numbers; or the target cannot be made, or does not take what it was said to take.
     """
-    if experiment.device == "meta":
-        raise BadInput(Problem("device", "there are no numbers on the device meta, and a leak is a matter of numbers"))
+    expect_numbers(experiment.device)
     settings, target = experiment.causality, experiment.target
     with redirect_stdout(sys.stderr), ExitStack() as stack:
         subjects = from_target(experiment)
