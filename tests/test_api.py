@@ -1,4 +1,4 @@
-"""The Python API: ten names, imported when they are used."""
+"""The Python API: eleven names, imported when they are used."""
 
 import copy
 
@@ -11,7 +11,7 @@ from tfblock_cli.errors import BadInput
 from tfblock_cli.spec.experiment import Experiment
 
 COMMANDS = {"load", "build", "params", "forward", "causality", "gradflow", "Decoder", "Block"}
-NAMES = COMMANDS | {"check_causality", "assert_causal"}
+NAMES = COMMANDS | {"check_causality", "check_gradients", "assert_causal"}
 SMALL = ("model.d_model=8", "model.n_layers=1", "model.attention.n_heads=2", "model.ffn.d_ff=16", "input.seq_len=4")
 
 
@@ -195,5 +195,30 @@ def test_causality_of_a_file_that_names_code_needs_trust(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="--trust"):
         tfblock_cli.causality("x.toml")
     assert tfblock_cli.causality("x.toml", trust=True).verdict == "pass"
-    with pytest.raises(BadInput, match="by tfblock causality alone"):
+    with pytest.raises(BadInput, match="by tfblock causality and tfblock gradflow"):
         tfblock_cli.load("x.toml")
+
+
+def test_check_gradients_of_a_module_in_hand():
+    stack = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3)))
+    before = copy.deepcopy(stack.state_dict())
+    result = tfblock_cli.check_gradients(stack, torch.zeros(2, 5, 8), seeds=2, seed=4)
+    assert (result.verdict, result.data.depth, result.data.seeds) == ("pass", 3, (4, 5))
+    assert result.experiment["input"] == {"batch_size": 2, "seq_len": 5}
+    assert result.experiment["target"]["factory"] == "torch.nn.modules.container.Sequential"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in stack.state_dict().items())
+    longer = tfblock_cli.check_gradients(stack, d_model=8, seq_len=7)
+    assert longer.experiment["input"] == {"batch_size": 1, "seq_len": 7}
+    with pytest.raises(BadInput, match="loss"):
+        tfblock_cli.check_gradients(stack, d_model=8, loss="sum")
+
+
+def test_gradflow_of_a_target_in_a_file_needs_trust(tmp_path):
+    (tmp_path / "gru.toml").write_text(
+        "[target]\nfactory = 'torch.nn:GRU'\nkwargs = { input_size = 8, hidden_size = 4, batch_first = true }\n"
+        "d_model = 8\n"
+    )
+    with pytest.raises(BadInput, match="names code to run"):
+        tfblock_cli.gradflow(tmp_path / "gru.toml")
+    data = tfblock_cli.gradflow(tmp_path / "gru.toml", trust=True).data
+    assert {row.group for row in data.rows} >= {"weight_ih_l0", "weight_hh_l0", "input"}

@@ -49,6 +49,14 @@ def test_help_and_params_import_no_torch(arguments, tmp_path):
     assert not imported(command_line(*arguments), tmp_path) & {"torch", "numpy"}
 
 
+def test_params_imports_no_other_command(tmp_path):
+    """It has to start fast: what the others find, and how it is shown, is theirs."""
+    others = {f"tfblock_cli.{of}.{name}" for of in ("cli", "results") for name in ("causality", "gradflow", "forward")}
+    program = command_line("params", "gpt2", "--no-save")
+    look = f"{program}\nimport sys\nassert not {others} & set(sys.modules), set(sys.modules)"
+    assert "torch" not in imported(look, tmp_path)
+
+
 def test_verifying_imports_it(tmp_path):
     """The negative control: what the test above looks for is found where it is."""
     assert "torch" in imported(command_line("params", "decoder_block", "--verify", "--no-save"), tmp_path)

@@ -75,6 +75,8 @@ def test_ci_ends_with_the_closing_line_of_pytest(clone):
     for experiment in (ROOT / "experiments").glob("*.toml"):
         assert any(line.startswith(f"called tfblock params {experiment.stem} ") for line in called)
     assert "called tfblock gradflow norm_placements" in called
+    (trained,) = [line for line in called if line.startswith("called tfblock gradflow warmup ")]
+    assert trained.endswith(" --quick")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from tfblock_cli.cli.exit_codes import ExitCode
 from tfblock_cli.cli.options import GRADFLOW, INPUT, MODEL, RUN
 from tfblock_cli.results.causality import ProbeVerdict
 from tfblock_cli.results.forward import ForwardData
-from tfblock_cli.results.gradflow import METRICS, GradflowData
+from tfblock_cli.results.gradflow import GradflowData
+from tfblock_cli.results.metrics import METRICS, TRAINED
 from tfblock_cli.results.params import ParamsData
 from tfblock_cli.spec.attention import Attention
 from tfblock_cli.spec.base import Axis, names
@@ -32,6 +33,7 @@ from tfblock_cli.spec.ffn import Activation
 from tfblock_cli.spec.model import ModelSpec
 from tfblock_cli.spec.norm_placement import NormPlacement
 from tfblock_cli.spec.settings import DEGENERATE, Expect, GradflowSettings, Loss
+from tfblock_cli.spec.train import Outcome, TrainSettings
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
@@ -79,7 +81,7 @@ def test_the_readme_names_every_flag_of_a_key(flag):
     assert all(named(form, README) for form in flag.split("/"))
 
 
-@pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_page_that_the_readme_links_to(command):
     assert PAGES[command].startswith(f"# `tfblock {command}`")
     assert f"](docs/{command}.md)" in README
@@ -116,12 +118,14 @@ def load_placement(kind: str) -> Any:
     ).model.norm_placement
 
 
-@pytest.mark.parametrize("word", [*METRICS, *DEGENERATE, *get_args(get_args(Loss)[0])])
+@pytest.mark.parametrize("word", [*METRICS, *TRAINED, *DEGENERATE, *get_args(get_args(Loss)[0])])
 def test_every_metric_and_loss_is_explained(word):
     assert named(word, PAGES["gradflow"])
 
 
-@pytest.mark.parametrize("key", [*GradflowSettings.model_fields, *Expect.model_fields])
+@pytest.mark.parametrize(
+    "key", [*GradflowSettings.model_fields, *Expect.model_fields, *TrainSettings.model_fields, *get_args(Outcome)]
+)
 def test_every_key_of_gradflow_is_explained(key):
     assert named(key, PAGES["gradflow"]) or named(f"gradflow.{key}", PAGES["gradflow"])
 

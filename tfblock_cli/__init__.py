@@ -7,7 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfblock_cli.api import assert_causal, build, causality, check_causality, forward, gradflow, load, params
+    from tfblock_cli.api import (
+        assert_causal,
+        build,
+        causality,
+        check_causality,
+        check_gradients,
+        forward,
+        gradflow,
+        load,
+        params,
+    )
     from tfblock_cli.modules.block import Block
     from tfblock_cli.modules.decoder import Decoder
 
@@ -19,6 +29,7 @@ __all__ = [
     "build",
     "causality",
     "check_causality",
+    "check_gradients",
     "forward",
     "gradflow",
     "load",

@@ -3,6 +3,7 @@
 Only what is needed to fail well is imported at the top, so that Ctrl-C during the slow imports ends well too.
 """
 
+import gc
 import os
 import sys
 
@@ -63,10 +64,14 @@ def _show_traceback(error: BaseException) -> None:
 
 
 def _run_app(arguments: list[str]) -> int:
+    gc.disable()  # what is imported stays: looking through it for garbage takes a tenth of the start
     from typer.exceptions import TyperException
 
-    from tfblock_cli.cli.app import app
+    from tfblock_cli.cli.app import make_app
 
+    app = make_app(arguments)
+    gc.freeze()
+    gc.enable()
     try:
         code = app(arguments, prog_name="tfblock", standalone_mode=False)
     except TyperException as error:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tfblock_cli import loading
 from tfblock_cli.results.progress import NoProgress, Progress
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from tfblock_cli.modules.decoder import Decoder
+    from tfblock_cli.probes.gradflow.training.cells import Executors, Finished
     from tfblock_cli.results.causality import CausalityData
     from tfblock_cli.results.forward import ForwardData
     from tfblock_cli.results.gradflow import GradflowData
     from tfblock_cli.results.params import ParamsData
+    from tfblock_cli.results.target_gradflow import TargetGradflowData
 
 FORWARD_DEFAULTS: Mapping[str, Any] = {"kernel": "eager"}
 """What forward assumes below the file and the flags: it shows stages that the fused kernel never stores."""
@@ -103,6 +105,7 @@ def check_causality(
     seq_len: int = 0,
     declare: str | Mapping[str, Any] = "causal",
     output_key: str | int = "",
+    chunk: int = 0,
     weights: str = "as-is",
     dtypes: Sequence[str] = (),
     budget: int = 64,
@@ -121,6 +124,7 @@ def check_causality(
         declare: What may be seen: "causal", "window=16", "prefix=4", "documents=5,7", "bidirectional", or a table.
         output_key: The output to read, by attribute, key or index; "" is the tensor itself, else its ``logits``,
             else its first item.
+        chunk: The model computes in chunks, blocks or windows of so many tokens, so that longer inputs are tried.
         weights: "as-is", or "rescaled": drawn anew for the time of the check, so large that no leak is small.
         dtypes: What to compute in; float64, then the model's own, unless given.
         budget: Forward passes at length T, if that is not the length at which every cut is tried.
@@ -144,11 +148,66 @@ def check_causality(
                 "seed": seed,
                 "threads": threads,
                 "input": {"seq_len": seq_len} if seq_len else shortest,
-                "target": {"factory": "in:memory", "output_key": output_key, **taken},
+                "target": {"factory": "in:memory", "output_key": output_key, "chunk": chunk, **taken},
                 "causality": settings,
             }
         )
         return causality.run_module(model, experiment, progress=progress)
+
+
+def check_gradients(
+    model: "nn.Module",
+    example: "Tensor | None" = None,
+    *,
+    vocab_size: int = 0,
+    d_model: int = 0,
+    batch_size: int = 0,
+    seq_len: int = 0,
+    loss: str = "auto",
+    output_key: str | int = "",
+    seeds: int = 5,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = _NOBODY,
+) -> "Result[TargetGradflowData]":
+    """How large are the gradients of a model's weights, layer by layer? The model comes back unchanged.
+
+    Args:
+        model: As of ``check_causality``, with the weights that are asked.
+        example: As there; its batch size is taken as well.
+        vocab_size: As there.
+        d_model: As there.
+        batch_size: B; without it the example's, else 1.
+        seq_len: T; without it the example's, else 16.
+        loss: "auto", "cross_entropy", "random_projection" or "mean_squared_error".
+        output_key: As there.
+        seeds: How many inputs.
+        seed: Of the first of them.
+        threads: That torch may use meanwhile.
+        progress: Told about every seed.
+
+    Raises:
+        tfblock_cli.errors.BadInput: The model does not take what it was said to take, or lets no gradient through; or
+            a value is wrong.
+    """
+    from tfblock_cli.probes import gradflow
+    from tfblock_cli.probes.target import kind_of
+
+    with _torch_settings(threads):
+        taken = kind_of(model, example, vocab_size=vocab_size, d_model=d_model)
+        shown = {} if example is None else {"batch_size": example.shape[0], "seq_len": example.shape[1]}
+        given = {key: n for key, n in (("batch_size", batch_size), ("seq_len", seq_len)) if n}
+        experiment = loading.target_experiment(
+            {
+                "name": type(model).__name__,
+                "seed": seed,
+                "threads": threads,
+                "input": shown | given,
+                "target": {"factory": "in:memory", "output_key": output_key, **taken},
+                "gradflow": {"seeds": seeds, "loss": loss},
+            }
+        )
+        return gradflow.run_module(model, experiment, progress=progress)
 
 
 def assert_causal(model: "nn.Module", example: "Tensor | None" = None, *, strict: bool = False, **options: Any) -> None:
@@ -172,13 +231,67 @@ def assert_causal(model: "nn.Module", example: "Tensor | None" = None, *, strict
         raise AssertionError(f"{type(model).__name__} is not causal\n{to_text(result)}")
 
 
-def gradflow(experiment: Experiment | str | Path, *, progress: Progress = _NOBODY) -> "Result[GradflowData]":
-    """How do gradients flow under different norm placements?"""
+@overload
+def gradflow(
+    experiment: Experiment,
+    *,
+    jobs: int = 1,
+    executors: "Executors | None" = None,
+    finished: "Finished | None" = None,
+    progress: Progress = _NOBODY,
+) -> "Result[GradflowData]": ...
+
+
+@overload
+def gradflow(experiment: TargetExperiment, *, progress: Progress = _NOBODY) -> "Result[TargetGradflowData]": ...
+
+
+@overload
+def gradflow(
+    experiment: AnyExperiment | str | Path,
+    *,
+    trust: bool = False,
+    jobs: int = 1,
+    executors: "Executors | None" = None,
+    finished: "Finished | None" = None,
+    progress: Progress = _NOBODY,
+) -> "Result[GradflowData | TargetGradflowData]": ...
+
+
+def gradflow(
+    experiment: AnyExperiment | str | Path,
+    *,
+    trust: bool = False,
+    jobs: int = 1,
+    executors: "Executors | None" = None,
+    finished: "Finished | None" = None,
+    progress: Progress = _NOBODY,
+) -> "Result[GradflowData | TargetGradflowData]":
+    """How do gradients flow under different norm placements, and does a network with them learn?
+
+    Of a target: how large are the gradients of its own weights, layer by layer?
+
+    Args:
+        experiment: With its [gradflow].
+        trust: Whether a file may name the code that is run: its [target].
+        jobs: How many runs of [gradflow.train] at once, each in a process of its own unless it is one; the numbers
+            are the same. A script that asks for more than one needs ``if __name__ == "__main__":``.
+        executors: What runs them instead: from a number of workers to a ``concurrent.futures.Executor``.
+        finished: Runs of an earlier call, as a dict; what is in it is not run again, and new ones are put into it.
+        progress: Told about every pass.
+
+    Raises:
+        tfblock_cli.errors.BadInput: It does not fit into memory, or the text to be learned does not fit the model; a
+            target cannot be made, or lets no gradient through.
+    """
     from tfblock_cli.probes import gradflow
 
-    experiment = _experiment(experiment)
+    if isinstance(experiment, str | Path):
+        experiment = _load_any(experiment, trust=trust)
     with _torch_settings(experiment.threads):
-        return gradflow.run(experiment, progress=progress)
+        if isinstance(experiment, TargetExperiment):
+            return gradflow.run_target(experiment, progress=progress)
+        return gradflow.run(experiment, progress=progress, jobs=jobs, executors=executors, finished=finished)
 
 
 def _experiment(asked: Experiment | str | Path, defaults: Mapping[str, Any] | None = None) -> Experiment:

@@ -23,9 +23,9 @@ def collect(*, experiment_sha256: str, source: str, device: str, threads: int) -
     return {
         "experiment_sha256": experiment_sha256,
         "source": source,
-        "tfblock": _version("tfblock"),
+        "tfblock": version("tfblock"),
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": version("torch"),
         "platform": f"{platform.system()}-{platform.release()}-{platform.machine()}",
         "device": device,
         "threads": threads,
@@ -33,7 +33,8 @@ def collect(*, experiment_sha256: str, source: str, device: str, threads: int) -
     }
 
 
-def _version(distribution: str) -> str | None:
+def version(distribution: str) -> str | None:
+    """Of an installed distribution; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except (metadata.PackageNotFoundError, KeyError, OSError):  # not installed, or its metadata is broken

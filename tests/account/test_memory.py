@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from tests.modules.models import EVERY_PATTERN, block_of
 from tfblock_cli.account.memory import activations, backward_bytes, forward_bytes, memory
 from tfblock_cli.modules.decoder import build
+from tfblock_cli.modules.initialization import Memo
 from tfblock_cli.probes import forward
 from tfblock_cli.probes.gradflow.cell import measure
 from tfblock_cli.spec.experiment import Experiment
@@ -194,7 +195,7 @@ def test_bounds_are_never_exceeded_and_not_far_away(kernel, dtype, n_layers, voc
         seq_len=seq_len,
         attention={"n_heads": 4, "n_kv_heads": 2, "pattern": pattern},
     )
-    for bound, run in ((forward_bytes, lambda: forward.run(asked)), (backward_bytes, lambda: measure(asked, {}))):
+    for bound, run in ((forward_bytes, lambda: forward.run(asked)), (backward_bytes, lambda: measure(asked, Memo()))):
         used = peak(run)
         assert used <= bound(asked) <= 5 * used
 

@@ -1,6 +1,7 @@
 """The three commands that run torch, end to end on a small model; what they find has tests of its own."""
 
 import json
+import os
 
 import pytest
 
@@ -80,4 +81,21 @@ def test_gradflow_writes_what_it_is_asked_for_and_explains_itself(tfblock, here)
 
     assert tfblock(*small, "--plot", "a.gif").code == 2
     assert tfblock(*small, "small.toml", "--plot", "a.png").code == 2
-    assert tfblock(*small, "--csv", "nowhere/a.csv").code == 3
+
+
+@pytest.mark.parametrize("command", ["gradflow", "causality"])
+@pytest.mark.parametrize("flag", ["--csv", "--junit-xml", "--plot"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_runs(tfblock, here, monkeypatch, command, flag):
+    if command == "causality" and flag != "--plot":
+        return
+    if flag == "--plot":
+        pytest.importorskip("matplotlib")
+    (here / "a.png").mkdir()
+    (here / "locked").mkdir()
+    monkeypatch.setattr(f"tfblock_cli.cli.{command}.answer", lambda *_, **__: pytest.fail("it ran"))
+    for file, message in (("no/a.png", "there is no folder no"), ("a.png", "is a folder, not a file")):
+        outcome = tfblock(command, "small.toml", flag, file)
+        assert (outcome.code, outcome.err) == (2, f"error: {flag} {file}: {message}\n")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: not str(path).endswith("locked"))  # as for any but root
+    outcome = tfblock(command, "small.toml", flag, "locked/a.png")
+    assert (outcome.code, outcome.err) == (2, f"error: {flag} locked/a.png: locked is not writable\n")

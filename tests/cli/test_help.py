@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tfblock_cli.cli.app import COMMANDS
+from tfblock_cli.cli.app import COMMANDS, make_app
 from tfblock_cli.cli.keys import choices, default, field
 from tfblock_cli.cli.options import GRADFLOW, INPUT, MODEL, RUN, KeyOption
 from tfblock_cli.loading import load, shipped
@@ -13,7 +13,7 @@ from tfblock_cli.spec.base import names
 from tfblock_cli.spec.norm_placement import NormPlacement
 from tfblock_cli.spec.settings import DEGENERATE
 
-NAMES = [command.__name__ for command in COMMANDS]
+NAMES = [*COMMANDS]
 OPTIONS = (*MODEL, *INPUT, *RUN, *GRADFLOW)
 
 
@@ -30,12 +30,11 @@ def test_every_command_has_help_that_ends_with_an_example(tfblock, name):
     assert re.search(rf"Example: tfblock {name} .*$", words(outcome.out))
 
 
-@pytest.mark.parametrize("example", COMMANDS.values(), ids=NAMES)
-def test_the_examples_are_valid(tfblock, monkeypatch, example):
+@pytest.mark.parametrize(("name", "example"), COMMANDS.items(), ids=NAMES)
+def test_the_examples_are_valid(tfblock, monkeypatch, name, example):
     """Up to the experiment: what is measured has tests of its own."""
     seen: list[Any] = []
-    command = next(command for command, text in COMMANDS.items() if text == example)
-    monkeypatch.setattr(f"tfblock_cli.cli.{command.__name__}.answer", lambda *arguments, **view: seen.append(arguments))
+    monkeypatch.setattr(f"tfblock_cli.cli.{name}.answer", lambda *arguments, **view: seen.append(arguments))
     outcome = tfblock(*example.split()[1:])
     assert (outcome.code, outcome.err) == (0, "")
     assert len(seen) == 1
@@ -116,3 +115,18 @@ def test_the_default_that_help_names_is_the_one_that_a_model_gets(option: KeyOpt
             value, "kind", {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
         )
         assert said.split(" with ")[0] == str(shown)
+
+
+def built(arguments: list[str]) -> list[str]:
+    commands = make_app(arguments).registered_commands
+    return [command.callback.__name__ for command in commands if command.callback]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["param"], ["--version", "params"]], ids=" ".join)
+def test_every_command_is_there(arguments):
+    assert built(arguments) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_line_builds_the_command_that_it_names_alone(name):
+    assert built([name, "forward", "--help"]) == [name]

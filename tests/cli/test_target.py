@@ -61,6 +61,7 @@ def test_named_on_the_command_line_it_runs_as_it_is(tfblock):
         "vocab_size": 20,
         "d_model": 0,
         "output_key": "y",
+        "chunk": 0,
     }
 
 
@@ -102,11 +103,11 @@ def test_the_saved_experiment_repeats_the_run(tfblock, here):
     assert json.dumps(first) == json.dumps(again)
 
 
-@pytest.mark.parametrize("command", ["params", "forward", "gradflow"])
-def test_only_causality_asks_a_target(tfblock, command):
+@pytest.mark.parametrize("command", ["params", "forward"])
+def test_what_needs_a_model_refuses_a_target(tfblock, command):
     outcome = tfblock(command, "theirs.toml")
     assert outcome.code == 2
-    rule = "a [target] can be asked by tfblock causality alone; everything else is about a [model]"
+    rule = "a [target] can be asked by tfblock causality and tfblock gradflow; everything else is about a [model]"
     assert outcome.err == f"error: theirs.toml: target: {rule}\n"
 
 
@@ -154,3 +155,48 @@ def test_debug_shows_where_their_code_failed(tfblock):
 def test_it_is_found_from_a_process_of_its_own(process):
     outcome = process("causality", *FLAGS, "--no-save", "--json")
     assert (outcome.code, json.loads(outcome.out)["verdict"]) == (0, "pass")
+
+
+def test_gradflow_asks_one_as_well(tfblock, here):
+    outcome = tfblock("gradflow", *FLAGS, "--seeds", "2", "--json", "--csv", "a.csv", "--junit-xml", "a.xml")
+    record = json.loads(outcome.out)
+    assert (outcome.code, record["verdict"]) == (0, "pass"), outcome.err
+    assert "inside" in outcome.err
+    assert record["experiment"]["gradflow"] == {"seeds": 2, "loss": "auto"}
+    assert {row["group"] for row in record["data"]["rows"]} == {"model", "embed"}
+    assert len((here / "a.csv").read_text().splitlines()) == 1 + len(record["data"]["rows"])
+    assert "guard.non_finite_gradients" in (here / "a.xml").read_text()
+    (folder,) = (here / "runs").iterdir()
+    again = json.loads(tfblock("gradflow", str(folder), "--trust", "--no-save", "--json").out)
+    assert again["data"] == record["data"]
+
+
+def test_gradflow_of_a_file_needs_trust(tfblock, here):
+    outcome = tfblock("gradflow", "theirs.toml")
+    assert (outcome.code, "give --trust" in outcome.err) == (2, True)
+    assert "net" not in sys.modules
+    assert tfblock("gradflow", "theirs.toml", "--trust", "--no-save").code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--placements", "pre"), "--placements pre: goes with a [model]; a [target] has no gradflow.placements"),
+        (("--depths", "4"), "--depths 4: goes with a [model]; a [target] has no gradflow.depths"),
+        (("--seeds", "0"), "--seeds 0: expected a whole number from 1 to 2147483647, got 0"),
+        (("--device", "meta"), "device: there are no numbers on the device meta, and a gradient is one"),
+        (("--plot", "no/a.png"), "--plot no/a.png: there is no folder no"),
+    ],
+)
+def test_a_complaint_of_gradflow(tfblock, here, flags, message):
+    outcome = tfblock("gradflow", *FLAGS, *flags)
+    assert (outcome.code, outcome.err.splitlines()[-1]) == (2, f"error: {message}")
+    assert not (here / "runs").exists()
+
+
+def test_a_picture_of_what_has_no_layers_is_not_drawn(tfblock, here):
+    pytest.importorskip("matplotlib")
+    outcome = tfblock("gradflow", *FLAGS, "--no-save", "--plot", "a.png")
+    assert outcome.code == 3
+    assert "the target has no list of layers" in outcome.err
+    assert not (here / "a.png").exists()

@@ -42,7 +42,8 @@ FILES: list[tuple[str, str]] = [
     (FILE.replace("= 16", "= 0"), f"model.d_model: {COUNT}, got 0"),
     (FILE.replace("= 16", "= -16"), f"model.d_model: {COUNT}, got -16"),
     (FILE.replace("= 16", "= 4000000000"), f"model.d_model: {COUNT}, got 4000000000"),
-    (FILE.replace("= 16", "= 0x" + "f" * 5000), "model.d_model: expected a number of at most 64 bits"),
+    (FILE.replace("= 16", "= 0x" + "f" * 5000),
+     f"model.d_model: {COUNT}, got one of 20,000 bits, which is beyond 64 bits"),
     (FILE.replace("= 2\n", "= 10001\n"), "model.n_layers: expected a whole number from 1 to 10000, got 10001"),
     ("seed = -1\n" + FILE, "seed: expected a whole number from 0 to 9223372036854775807, got -1"),
     (MODEL + "dropout = nan\n" + HEADS,
@@ -170,6 +171,56 @@ def d(value: object) -> Flag:
 
 def heads(value: object) -> Flag:
     return Flag("--heads", "model.attention.n_heads", value)
+
+
+OVERRIDES = """
+[[model.layers]]
+at = [0]
+ffn = { d_fff = 3 }
+norm = { eps = -1 }
+attention = { n_head = 3 }
+[[model.layers]]
+at = [1]
+ffn = { kind = "gelu", d_ff = 3 }
+norm = "rms"
+norm_placement = { kindd = "post" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("sound", "wrong"), [("", ""), ("n_layers = 2", "n_layers = 2\ndropout = 2"), ("[model]", "modle = 3\n[model]")]
+)
+def test_the_faults_of_overrides_are_told_whatever_the_rest_is(write: Write, sound: str, wrong: str) -> None:
+    told = complaint(write(FILE.replace(sound, wrong, 1) + OVERRIDES)).splitlines()
+    where = [line.removeprefix("x.toml: ").partition(": ")[0] for line in told]
+    overrides = [place for place in where if place.startswith("model.layers")]
+    assert overrides == [
+        "model.layers.0.ffn.d_fff",
+        "model.layers.0.norm.eps",
+        "model.layers.0.attention.n_head",
+        "model.layers.1.ffn",
+        "model.layers.1.norm",
+        "model.layers.1.norm_placement.kindd",
+    ]
+    assert len(where) == len(overrides) + bool(wrong)
+
+
+def test_an_override_is_held_against_the_kind_that_an_earlier_one_brought(write: Write) -> None:
+    """``activation`` is a key of mlp, which the first override puts in place of the model's swiglu."""
+    layers = """
+        [[model.layers]]
+        at = "::1"
+        ffn = { kind = "mlp", d_ff = 8 }
+        [[model.layers]]
+        at = [0]
+        ffn = { activation = "relu" }
+    """
+    text = FILE.replace('ffn = { kind = "mlp", d_ff = 32 }\n', "") + layers
+    assert load(write(text)).experiment.model.blocks()[0].ffn.model_dump()["activation"] == "relu"
+    wrong = text.replace("activation", "activatio")
+    assert "layers.1.ffn.activatio: unknown key; did you mean" in complaint(write(wrong))
+    unsound = wrong.replace("n_layers = 2", "n_layers = 2\ndropout = 2")
+    assert complaint(write(unsound)) == "x.toml: model.dropout: expected a number from 0 to 1, got 2"
 
 
 @pytest.mark.parametrize(

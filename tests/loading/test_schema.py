@@ -68,7 +68,7 @@ WRONG: list[dict[str, Any]] = [
     {"target": {}},
     {"target": {"vocab_size": 8}},
     {"target": TARGET, "model": MODEL},
-    {"target": TARGET, "gradflow": {}},
+    {"target": TARGET, "gradflow": {"placements": ["pre"]}},
     {"target": TARGET | {"vocab_size": -1}},
     {"target": TARGET | {"kwargs": [1]}},
     {"target": TARGET | {"output_key": 1.5}},

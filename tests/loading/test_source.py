@@ -13,7 +13,7 @@ Write = Callable[..., str]
 
 READABLE = (
     "give a TOML file, a run folder or one of decoder_block, depth_slopes, embedding_scale, gpt2, norm_placements, "
-    "pre_vs_post, tiny_transformer, tutorial_flaws"
+    "pre_vs_post, tiny_transformer, tutorial_flaws, warmup"
 )
 
 TEXTS: list[tuple[str | bytes, str]] = [
@@ -31,8 +31,8 @@ TEXTS: list[tuple[str | bytes, str]] = [
     ("[model]\n[input]\n[model]\n", ": line 3, column 7: [model] stands twice; a key or a table may be given once"),
     ("model.norm = 'a'\nmodel.norm.eps = 1\n",
      ": line 2, column 19: model.norm.eps stands twice; a key or a table may be given once"),
-    ("a = " + "[" * 5000, ": not TOML: a number is too long or a nesting too deep"),
-    ("a = " + "9" * 5000, ": not TOML: a number is too long or a nesting too deep"),
+    ("a = " + "[" * 5000, ": not TOML: a nesting is too deep"),
+    ("b = 1\na = " + "9" * 5000, ": line 2: a number is too long: TOML has whole numbers of 64 bits"),
 ]  # fmt: skip
 
 

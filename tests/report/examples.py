@@ -1,6 +1,8 @@
 """One result per command, written by hand: numbers that a reader of the golden screens can check."""
 
+import dataclasses
 import math
+from itertools import product
 from typing import Any
 
 from tfblock_cli.results.causality import CausalityData, Control, Leak, ProbeRow
@@ -16,6 +18,7 @@ from tfblock_cli.results.params import (
     Verification,
 )
 from tfblock_cli.results.result import Check, Result
+from tfblock_cli.results.training import Condition, Training, Trial
 
 EXPERIMENT = {
     "name": "small",
@@ -448,10 +451,80 @@ def gradflow_result() -> Result[GradflowData]:
     )
 
 
+def training_result() -> Result[GradflowData]:
+    """The same with training: pre learns, post has collapsed, and one run of it has diverged and one has no end."""
+    plain = gradflow_result()
+    learned = {"pre": (2.0, "LEARNS", 0.3), "post": (3.9, "COLLAPSED", 0.999)}
+    trials, rows = [], []
+    for condition, (placement, (loss, verdict, cosine)), seed in product(
+        (Condition(12, 3e-4, 0), Condition(12, 1e-3, 100)), learned.items(), (0, 1)
+    ):
+        diverged = placement == "post" and condition.warmup > 0 and seed == 1
+        lost = placement == "post" and condition.warmup == 0 and seed == 1
+        steps = 60 if diverged else 100
+        for step in () if lost else range(2, steps + 1, 2):
+            rows.append(
+                Row(
+                    placement=placement,
+                    seed=seed,
+                    depth=12,
+                    stage="train",
+                    step=step,
+                    layer=None,
+                    group="model",
+                    metric="loss",
+                    value=math.nan if diverged and step == steps else loss + 2.5 * 0.95**step + 0.1 * seed,
+                    lr=condition.lr,
+                    warmup=condition.warmup,
+                )
+            )
+        trials.append(
+            Trial(
+                placement=placement,
+                depth=12,
+                lr=condition.lr,
+                warmup=condition.warmup,
+                seed=seed,
+                verdict="" if lost else "DIVERGED" if diverged else verdict,
+                held_out_loss=math.nan if lost or diverged else loss + 0.1 * seed,
+                cosine=math.nan if lost or diverged else cosine,
+                update_ratio=math.nan if lost else 1.2e-3,
+                error="its process died" if lost else "",
+            )
+        )
+    training = Training(
+        text="markov",
+        text_sha256="0" * 64,
+        characters=200_000,
+        symbols=64,
+        unigram_entropy=3.911,
+        bigram_entropy=1.213,
+        held_out_characters=2_048,
+        optimizer="adamw",
+        steps=100,
+        batch_size=8,
+        seq_len=32,
+        margin=0.3,
+        trials=tuple(trials),
+    )
+    check = Check(
+        name="train.verdict",
+        subject="post, 12 layers, lr 0.001, warmup 100",
+        passed=False,
+        value="DIVERGED",
+        op="in",
+        limit="COLLAPSED, STUCK",
+        message="1 of 2 seeds as expected; seed 1: DIVERGED",
+    )
+    data = dataclasses.replace(plain.data, rows=(*plain.data.rows, *rows), training=training)
+    return dataclasses.replace(plain, data=data, checks=(*plain.checks, check))
+
+
 RESULTS: dict[str, Result[Any]] = {
     "params": params_result(verified=Verification(tensors=17, parameters=557_696, differences=())),
     "forward": forward_result(),
     "causality": causality_result(),
     "causality-self-test": self_test_result(),
     "gradflow": gradflow_result(),
+    "gradflow-train": training_result(),
 }

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.report.examples import RESULTS, gradflow_result
+from tests.report.examples import RESULTS, gradflow_result, training_result
 from tfblock_cli.report.junit import to_junit
 from tfblock_cli.report.long_format import to_csv
 from tfblock_cli.report.terminal import explain, to_text
 from tfblock_cli.report.terminal.console import to_plain
-from tfblock_cli.results.gradflow import METRICS
+from tfblock_cli.results.metrics import METRICS, TRAINED
 
 
 def test_csv_has_every_row_with_all_digits():
@@ -59,6 +59,26 @@ def test_a_picture_is_the_same_twice_and_another_for_other_numbers(tmp_path, end
         assert b"post" in files[0] or b"<path" in files[0]
 
 
+def test_a_picture_shows_the_loss_curves_where_there_was_training(tmp_path):
+    pytest.importorskip("matplotlib")
+    from tfblock_cli.report.plot import draw_gradflow
+
+    for name, data in (("plain", gradflow_result().data), ("trained", training_result().data)):
+        draw_gradflow(data, tmp_path / f"{name}.svg")
+    plain, trained = ((tmp_path / f"{name}.svg").read_text(encoding="utf-8") for name in ("plain", "trained"))
+    # labels are drawn as paths, and matplotlib leaves each text beside them as a comment
+    for label in ("training loss (nats)", "unigram entropy", "12 layers, lr 0.001, warmup 100"):
+        assert f"<!-- {label} -->" in trained
+        assert f"<!-- {label} -->" not in plain
+
+
+def test_csv_says_which_run_a_point_of_a_curve_is_of():
+    data = training_result().data
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv([training_result()]))) if line["stage"] == "train"]
+    assert len(lines) == sum(row.stage == "train" for row in data.rows)
+    assert {(line["lr"], line["warmup"]) for line in lines} == {("0.0003", "0"), ("0.001", "100")}
+
+
 def test_all_layers_on_demand():
     result = gradflow_result()
     short, full = to_text(result), to_text(result, all_layers=True)
@@ -71,7 +91,7 @@ def test_all_layers_on_demand():
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_every_metric_is_explained_in_plain_text(width):
-    for name in (*METRICS, "slope.rms.last"):
+    for name in (*METRICS, *TRAINED, "slope.rms.last"):
         lines = to_plain(explain(name), width).splitlines()
         assert lines[0] == name
         assert max(map(len, lines)) <= width

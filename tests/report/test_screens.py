@@ -122,6 +122,15 @@ def test_a_leak_is_told_in_words_and_a_message_only_once():
     assert text.count("Output 3 changes when the inputs") == 1
 
 
+def test_a_leak_that_is_not_about_the_future_says_what_it_is_about():
+    result = causality_result()
+    behind = dataclasses.replace(
+        result.data.leaks[0], probe="incremental", out=7, in_=6, shape="behind a cache", counted="chunks"
+    )
+    text = to_text(dataclasses.replace(result, data=dataclasses.replace(result.data, leaks=(behind,))))
+    assert "LEAK  output 7 depends wrongly on input 6: relative size 0.800, 4/9 chunks, behind a cache" in text
+
+
 def test_a_ladder_says_what_it_covers():
     text = to_text(causality_result())
     assert "suffix_cuts at T=10: cuts 4/9, pairs 44.4 %, adjacent pairs 44.4 % (--budget)" in text

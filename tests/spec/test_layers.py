@@ -104,3 +104,49 @@ def test_devices(device, holds):
         assert experiment(device=device).device == device
     else:
         assert faults(device=device)
+
+
+def inner_norms(*layers, **model):
+    """Of attention and FFN, layer by layer."""
+    blocks = experiment(*layers, model=model).model.blocks()
+    return [(block.attention.inner_norm.kind, block.ffn.inner_norm.kind) for block in blocks]
+
+
+OFF, ON = ("none", "none"), ("rmsnorm", "rmsnorm")
+SUBLN = {"at": [0], "norm_placement": "subln"}
+WRITTEN = {"n_heads": 2, "inner_norm": "layernorm"}
+
+
+@pytest.mark.parametrize(
+    ("layer", "model", "expected"),
+    [
+        (SUBLN, {}, [ON, OFF]),
+        ({"at": [0], "norm_placement": "pre"}, {"norm_placement": "subln"}, [OFF, ON]),
+        ({"at": [0], "norm_placement": "post"}, {}, [OFF, OFF]),
+        # another FFN in a layer of subln has the norm as well
+        ({"at": [0], "ffn": "mlp"}, {"norm_placement": "subln"}, [ON, ON]),
+        (SUBLN | {"ffn": "geglu"}, {}, [ON, OFF]),
+        # the layer's own norm is the one that is brought
+        (SUBLN | {"norm": "layernorm"}, {}, [("layernorm", "layernorm"), OFF]),
+        ({"at": [0], "norm": "layernorm"}, {"norm_placement": "subln"}, [("layernorm", "layernorm"), ON]),
+        # what is written stands
+        (SUBLN | {"attention": {"inner_norm": "none"}}, {}, [("none", "rmsnorm"), OFF]),
+        (SUBLN | {"ffn": {"inner_norm": "layernorm"}}, {}, [("rmsnorm", "layernorm"), OFF]),
+        (SUBLN, {"attention": WRITTEN}, [("layernorm", "rmsnorm"), ("layernorm", "none")]),
+        (
+            {"at": [0], "norm_placement": "pre"},
+            {"norm_placement": "subln", "attention": WRITTEN},
+            [("layernorm", "none"), ("layernorm", "rmsnorm")],
+        ),
+    ],
+    ids=str,
+)
+def test_inner_norms_follow_the_placement_in_a_layer_as_in_the_model(layer, model, expected):
+    assert inner_norms(layer, **model) == expected
+    resolved = experiment(layer, model=model).model_dump()
+    assert [*Experiment.model_validate(resolved).model.blocks()] == [*experiment(layer, model=model).model.blocks()]
+
+
+def test_subln_in_every_layer_is_the_model_of_subln():
+    every, whole = experiment({"at": "::1", "norm_placement": "subln"}), experiment(model={"norm_placement": "subln"})
+    assert every.model.blocks() == whole.model.blocks()

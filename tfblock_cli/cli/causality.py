@@ -7,7 +7,7 @@ import typer
 
 from tfblock_cli import api
 from tfblock_cli.cli.files import PLOT, expect_picture
-from tfblock_cli.cli.options import CAUSALITY, TARGET, Request, with_shared_options
+from tfblock_cli.cli.options import CAUSALITY, TARGET, TRUST, Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all_and_targets
 from tfblock_cli.cli.streams import note
 from tfblock_cli.errors import BadInput, Problem
@@ -26,10 +26,7 @@ _PICTURES = (".png", ".svg")
 @with_shared_options(*TARGET, *CAUSALITY)
 def causality(
     request: Request,
-    trust: Annotated[
-        bool,
-        typer.Option("--trust", help="Run the code that a file names as its [target].", rich_help_panel="Target"),
-    ] = False,
+    trust: TRUST = False,
     self_test: Annotated[
         bool,
         typer.Option(
@@ -87,5 +84,3 @@ def _expect_drawable(plot: Path, request: Request, *, self_test: bool) -> None:
     if self_test:
         raise BadInput(Problem(PLOT, "draws one experiment"))
     expect_picture(plot, _PICTURES, len(request.experiments or ()))
-    if not plot.parent.is_dir():
-        raise BadInput(Problem(f"{PLOT} {plot}", f"there is no folder {plot.parent}"))

@@ -1,35 +1,49 @@
 """tfblock gradflow."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tfblock_cli import api
-from tfblock_cli.cli.files import PLOT, expect_picture, write_whole
-from tfblock_cli.cli.options import GRADFLOW, Request, with_shared_options
-from tfblock_cli.cli.run import answer, load_all
+from tfblock_cli.cli.files import PLOT, expect_picture, expect_room, write_whole
+from tfblock_cli.cli.options import GRADFLOW, TARGET, TRUST, Request, with_shared_options
+from tfblock_cli.cli.run import answer, load_all_and_targets
 from tfblock_cli.cli.streams import note, show
 from tfblock_cli.errors import BadInput, NotSaved, Problem
+from tfblock_cli.loading import Loaded
+from tfblock_cli.results.metrics import TRAINED
 from tfblock_cli.results.progress import Progress
 from tfblock_cli.results.result import Result
-from tfblock_cli.spec.experiment import Experiment
+from tfblock_cli.spec.target import AnyExperiment, TargetExperiment
+
+if TYPE_CHECKING:
+    from tfblock_cli.store.partial import Partial
 
 _PICTURES = (".png", ".svg", ".pdf")
 _option = partial(typer.Option, rich_help_panel="Output", metavar="FILE")
+_run = partial(typer.Option, rich_help_panel="Gradient flow")
 
 
-@with_shared_options(*GRADFLOW)
+@with_shared_options(*TARGET, *GRADFLOW)
 def gradflow(
     request: Request,
+    trust: TRUST = False,
     explain: Annotated[
         str | None,
         typer.Option("--explain", metavar="METRIC", help="What a metric is, its formula and its source; then stop."),
     ] = None,
     all_layers: Annotated[
         bool, typer.Option("--all-layers", help="Show every group of every layer.", rich_help_panel="Output")
+    ] = False,
+    jobs: Annotated[
+        int, _run("--jobs", metavar="N", min=1, max=1024, help="Training runs at once, each in a process of its own.")
+    ] = 1,
+    quick: Annotated[
+        bool, _run("--quick", help="Train with the first seed and the first learning rate only, as in CI.")
     ] = False,
     csv: Annotated[Path | None, _option("--csv", help="Write every number in long format.")] = None,
     junit_xml: Annotated[Path | None, _option("--junit-xml", help="Write the checks as CI servers read them.")] = None,
@@ -41,17 +55,26 @@ def gradflow(
     if explain is not None:
         _explain(explain)
         return
-    experiments = load_all(request)
+    experiments = load_all_and_targets(request, trust=trust)
+    if quick:
+        experiments = [*map(_quick, experiments)]
     if plot is not None:
         expect_picture(plot, _PICTURES, len(experiments))
+    for flag, file in (("--csv", csv), ("--junit-xml", junit_xml)):
+        if file is not None:
+            expect_room(flag, file)
     results: list[Result[Any]] = []
 
-    def measure(experiment: Experiment, progress: Progress) -> Result[Any]:
-        results.append(api.gradflow(experiment, progress=progress))
+    def measure(experiment: AnyExperiment, progress: Progress) -> Result[Any]:
+        finished = None if request.no_save else _partial(request, experiment)
+        results.append(api.gradflow(experiment, jobs=jobs, finished=finished, progress=progress))
         return results[-1]
 
+    def forget(experiment: AnyExperiment) -> None:
+        _partial(request, experiment).remove()
+
     try:
-        answer(request, "gradflow", measure, experiments, all_layers=all_layers)
+        answer(request, "gradflow", measure, experiments, all_layers=all_layers, saved=forget)
     finally:  # it ends by telling the exit code
         if len(results) == len(experiments):
             files: Files = {
@@ -62,18 +85,44 @@ def gradflow(
             _export(request, files, results)
 
 
+def _partial(request: Request, experiment: AnyExperiment) -> "Partial":
+    """Its training runs that a killed process left."""
+    from tfblock_cli.loading import sha256
+    from tfblock_cli.store.partial import Partial
+
+    return Partial(request.runs_dir, sha256(experiment))
+
+
+def _quick(loaded: Loaded[AnyExperiment]) -> Loaded[AnyExperiment]:
+    """The same with one learning rate and one seed of training, and without the expectations that want more."""
+    experiment = loaded.experiment
+    if isinstance(experiment, TargetExperiment) or not experiment.gradflow.train.steps:
+        return replace(loaded, warnings=(*loaded.warnings, "--quick: nothing is trained, so nothing is shorter"))
+    settings, train = experiment.gradflow, experiment.gradflow.train
+    lr = train.lr[0]
+    expect = tuple(
+        one for one in settings.expect if one.metric not in TRAINED or (one.lr in ("all", lr) and one.mode == "all")
+    )
+    short = settings.model_copy(update={"train": train.model_copy(update={"lr": (lr,), "seeds": 1}), "expect": expect})
+    left_out = len(settings.expect) - len(expect)
+    warning = f"--quick: lr {lr:g} and one seed alone were trained; expectations left out: {left_out}"
+    shorter = experiment.model_copy(update={"gradflow": short})
+    return replace(loaded, experiment=shorter, warnings=(*loaded.warnings, warning))
+
+
 def _explain(name: str) -> None:
     from difflib import get_close_matches
 
     from tfblock_cli.report.terminal import explain
     from tfblock_cli.report.terminal.console import make_consoles
-    from tfblock_cli.results.gradflow import METRICS
+    from tfblock_cli.results.metrics import METRICS, TRAINED
 
     try:
         text = explain(name)
     except KeyError:
-        close = get_close_matches(name, METRICS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(METRICS)}, and slope. with one of them"
+        close = get_close_matches(name, (*METRICS, *TRAINED), 1)
+        known = f"there are {', '.join(METRICS)}, slope. with one of them, and {', '.join(TRAINED)}"
+        hint = f"did you mean {close[0]}?" if close else known
         raise BadInput(Problem(f"--explain {name}", f"no such metric; {hint}")) from None
     show(make_consoles(quiet=False)[0], text)
 
@@ -107,6 +156,10 @@ def _write_junit(file: Path, results: list[Result[Any]]) -> None:
 
 
 def _draw(file: Path, results: list[Result[Any]]) -> None:
-    from tfblock_cli.report.plot import draw_gradflow
+    from tfblock_cli.report.plot import draw_gradflow, draw_layers
+    from tfblock_cli.results.target_gradflow import TargetGradflowData
 
-    draw_gradflow(results[0].data, file)
+    if not isinstance(data := results[0].data, TargetGradflowData):
+        draw_gradflow(data, file)
+    elif not draw_layers(data, file):
+        raise NotSaved(f"{PLOT}: the target has no list of layers, so {file} was not written")

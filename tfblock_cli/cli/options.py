@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_origin
 import typer
 
 from tfblock_cli.cli.keys import choices, default, field
-from tfblock_cli.loading import Flag
+from tfblock_cli.loading import Flag, Large, whole_number
 
 _PANELS = {
     "model": "Model",
@@ -99,9 +99,9 @@ class KeyOption:
         return Flag(self.flags[0], keys, values if self.is_list else values[0])
 
 
-def _number(text: str) -> int | float | str:
+def _number(text: str) -> int | float | str | Large:
     """A number if it is one. The loader refuses anything else: it tells all faults at once, Typer the first."""
-    for read in (int, float):
+    for read in (whole_number, float):
         try:
             return read(text)
         except ValueError:
@@ -142,7 +142,15 @@ TARGET = (
         "takes; or hf:PATH, a local Hugging Face config.json or checkpoint folder",
     ),
     KeyOption(("--output-key",), "target.output_key", "The output to read, by attribute, key or index"),
+    KeyOption(
+        ("--chunk",), "target.chunk", "It computes in chunks, blocks or windows of so many tokens: try longer inputs"
+    ),
 )
+TRUST = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that a file names as its [target].", rich_help_panel=_PANELS["target"]),
+]
+"""Of the commands that can be about a target."""
 INPUT = (
     KeyOption(("--batch",), "input.batch_size", "Sequences B"),
     KeyOption(("--seq",), "input.seq_len", "Tokens T of a sequence"),

@@ -62,10 +62,11 @@ def answer(
     experiments: Sequence[Loaded[Asked]],
     *,
     all_layers: bool = False,
+    saved: Callable[[Asked], object] = lambda _: None,
 ) -> None:
     """Measure each experiment, show and keep what was found, and leave with the worst exit code.
 
-    ``all_layers``: the report shows every layer.
+    ``all_layers``: the report shows every layer. ``saved`` is told of every experiment whose result is safe.
 
     Raises:
         typer.Exit: With the largest of 3, 1 and 0 over the experiments.
@@ -74,7 +75,9 @@ def answer(
     from tfblock_cli.store.record import dumps
 
     consoles = make_consoles(request.quiet)
-    records = [_run(request, command, measure, loaded, *consoles, all_layers=all_layers) for loaded in experiments]
+    records = [
+        _run(request, command, measure, loaded, *consoles, all_layers=all_layers, saved=saved) for loaded in experiments
+    ]
     if request.json:
         write_json(dumps(records if len(records) > 1 else records[0]))
     raise typer.Exit(max(record["run"]["exit_code"] for record in records))
@@ -89,6 +92,7 @@ def _run(
     stderr: "Console",
     *,
     all_layers: bool,
+    saved: Callable[[Asked], object],
 ) -> dict[str, Any]:
     """One experiment; its record as it was saved."""
     from tfblock_cli.provenance import collect
@@ -135,6 +139,7 @@ def _run(
     except NotSaved as error:  # told here: what was found is still shown, and so are the other experiments
         note(f"error: {error}")
         return make(result, run=replace(run, exit_code=ExitCode.NO_ANSWER), provenance=provenance)
+    saved(experiment)
     if not request.quiet:
         note(f"saved {folder}")
     return with_id(record, folder.name)

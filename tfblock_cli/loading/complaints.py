@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from tfblock_cli.errors import Problem
-from tfblock_cli.loading.keys import ROOT, Path, allowed, axis, dotted, every_key, fields, kinds, parsed, place
-from tfblock_cli.loading.overrides import Table, find
+from tfblock_cli.loading.keys import Path, allowed, axis, dotted, every_key, fields, kinds, parsed, place
+from tfblock_cli.loading.large import Large, without_large
+from tfblock_cli.loading.overrides import MISSING, Table, find
 from tfblock_cli.spec.base import name_of
 
 FLAGS = {
@@ -20,8 +21,6 @@ FLAGS = {
     "target.factory": "--target",
 }
 """What gives a key that every experiment needs on the command line."""
-
-LARGEST = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,6 @@ def problems(error: ValidationError, table: Table, label: str) -> list[Problem]:
     return [Problem(_where(complaint.paths, table, label), complaint.message) for complaint in told]
 
 
-def too_large(table: Table, label: str) -> list[Problem]:
-    """Whole numbers beyond TOML's 64 bits, which could not even be printed everywhere."""
-    large = (path for path in _paths(table.values) if _is_large(find(table.values, path)))
-    return [Problem(_where((path,), table, label), "expected a number of at most 64 bits") for path in large]
-
-
 def both(table: Table, label: str) -> Problem:
     """Of an experiment with a [model] and a [target]."""
     rule = "an experiment has a [model], which tfblock builds, or a [target], which somebody else has built; not both"
@@ -59,17 +52,13 @@ def both(table: Table, label: str) -> Problem:
 
 def no_target(table: Table, label: str) -> Problem:
     """Of a [target] where only a [model] will do."""
-    rule = "a [target] can be asked by tfblock causality alone; everything else is about a [model]"
+    rule = "a [target] can be asked by tfblock causality and tfblock gradflow; everything else is about a [model]"
     return Problem(_where((("target",),), table, label), rule)
 
 
 def untrusted(label: str) -> Problem:
     """Of a [target] that a file names."""
     return Problem(f"{label}: target.factory", "this names code to run; give --trust, or name it by --target")
-
-
-def _is_large(value: Any) -> bool:
-    return isinstance(value, int) and not -LARGEST <= value < LARGEST
 
 
 def _complaint(line: Any, table: Table) -> Complaint:
@@ -88,7 +77,8 @@ def _complaint(line: Any, table: Table) -> Complaint:
         case "union_tag_invalid":
             return Complaint((path,), _wrong(field, line["input"]["kind"]), follows)
         case _:
-            value = line["input"] if follows else find(table.values, path)
+            written = find(table.values, path)
+            value = line["input"] if follows or written is MISSING else written
             origin = f"{dotted(path)}{_rule(field)}: " if follows else ""
             return Complaint((path,), origin + _wrong(field, value), follows)
 
@@ -111,8 +101,8 @@ def _wrong(field: FieldInfo | None, value: Any) -> str:
 def _unknown(path: Path, parent: FieldInfo | None) -> str:
     """With the closest key of the same table or of another one, or with all keys of the table."""
     above, key, known = path[:-1], str(path[-1]), fields(parent)
-    if parent is ROOT and key in known:
-        return f"goes with a [model]; a [target] has no {key}"
+    if key in known:
+        return f"goes with a [model]; a [target] has no {dotted(path)}"
     words = {str(other[-1]): other for other in reversed([*every_key()]) if other[-1] != "kind"}
     words |= {name: (*above, name) for name in known}
     counted = (name for name in (f"n_{key}", f"d_{key}") if name in words)  # heads, layers: as the flags have it
@@ -139,7 +129,9 @@ def _rule(field: FieldInfo | None) -> str:
 
 def _shown(value: Any) -> str:
     """A value as the file has it, long ones cut short."""
-    match value:
+    match without_large(value):
+        case Large() as large:
+            return f"{large}, which is beyond 64 bits"
         case bool():
             return str(value).lower()
         case str():

@@ -11,13 +11,15 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from tfblock_cli.errors import BadInput, Problem
-from tfblock_cli.loading.complaints import both, no_target, problems, too_large, untrusted
+from tfblock_cli.loading.complaints import both, no_target, problems, untrusted
 from tfblock_cli.loading.keys import parsed
+from tfblock_cli.loading.large import without_large
 from tfblock_cli.loading.overrides import MISSING, Flag, Override, Table, find, from_flags, from_set
 from tfblock_cli.loading.source import Source, read, readable
 from tfblock_cli.spec.base import Spec
 from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.target import HUGGING_FACE, AnyExperiment, TargetExperiment
+from tfblock_cli.spec.train import TEXTS
 
 Asked = TypeVar("Asked", bound=Spec, covariant=True)
 
@@ -121,10 +123,7 @@ def _read(source: str | Path | None, flags: Sequence[Flag], sets: Sequence[str])
     overrides = [*from_flags(flags), *map(from_set, sets)]
     if "target" in table.file or any(isinstance(one, Override) and one.path[0] == "target" for one in overrides):
         overrides = [*from_flags(map(_of_a_target, flags)), *map(from_set, sets)]
-    wrong = _put_all(table, overrides)
-    if large := too_large(table, given.label):
-        raise BadInput(*large, *wrong)
-    return table, given, wrong
+    return table, given, _put_all(table, overrides)
 
 
 def _of_a_target(flag: Flag) -> Flag:
@@ -141,8 +140,11 @@ def _resolve(
     spec: type[Asked], table: Table, given: Source, wrong: list[Problem], defaults: Mapping[str, Any]
 ) -> Loaded[Asked]:
     """The experiment, or every complaint about it."""
+    text = find(table.values, ("gradflow", "train", "text"))
+    if isinstance(text, str) and text and text not in TEXTS:  # a path: absolute, so that it is found from anywhere
+        table.values["gradflow"]["train"]["text"] = os.path.abspath(text)
     try:
-        experiment = spec.model_validate(_with_defaults(table, {"name": given.name, **defaults}))
+        experiment = spec.model_validate(without_large(_with_defaults(table, {"name": given.name, **defaults})))
     except ValidationError as error:
         raise BadInput(*problems(error, table, given.label), *wrong) from None
     if wrong:

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, get_origin
@@ -10,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from tfblock_cli.errors import Problem
 from tfblock_cli.loading.keys import ROOT, Path, axis, dotted, expanded, parsed, step
+from tfblock_cli.loading.large import whole_number
 
 MISSING = object()
 
@@ -72,7 +74,11 @@ def _short(text: str) -> str:
 def _value(text: str) -> Any:
     try:
         table = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+    except tomllib.TOMLDecodeError:
+        return text
+    except (ValueError, RecursionError):  # a number too long for Python, or a nesting too deep
+        with suppress(ValueError):
+            return whole_number(text)
         return text
     return table["value"] if len(table) == 1 else text
 
@@ -118,7 +124,8 @@ class Table:
     def writer(self, path: Path) -> str | None:
         """What the user typed for a path, "" if the file has it, None if it was not written at all."""
         if find(self.values, path) is MISSING:
-            return None
+            short = next((path[:end] for end in range(len(path)) if isinstance(find(self.values, path[:end]), str)), ())
+            return self.writer(short) if short else None  # "window=16" has written the window
         for end in range(len(path), 0, -1):
             if path[:end] in self.origins:
                 label = self.origins[path[:end]]

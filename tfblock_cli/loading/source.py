@@ -94,8 +94,12 @@ def _parse(text: str, label: str) -> dict[str, Any]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(_syntax(error, text, label)) from None
-    except (ValueError, RecursionError):
-        raise BadInput(Problem(label, "not TOML: a number is too long or a nesting too deep")) from None
+    except ValueError:  # Python reads no decimal number of more than 4300 digits
+        line = next((n for n, line in enumerate(text.splitlines(), 1) if re.search(r"[0-9_]{4300}", line)), 1)
+        rule = "a number is too long: TOML has whole numbers of 64 bits"
+        raise BadInput(Problem(f"{label}: line {line}", rule)) from None
+    except RecursionError:
+        raise BadInput(Problem(label, "not TOML: a nesting is too deep")) from None
     if not table:
         raise BadInput(Problem(label, "is empty: it needs at least a [model] table"))
     return table

@@ -7,29 +7,65 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.probes.factory import RAISED, fault, said
+from tfblock_cli.probes.room import require
 from tfblock_cli.probes.subject import Subject
-from tfblock_cli.probes.target import reader
+from tfblock_cli.probes.target import ARGUMENTS, reader
+from tfblock_cli.spec.attention import Documents
 from tfblock_cli.spec.experiment import Kernel
 from tfblock_cli.spec.target import TargetSpec
 
 CONFIG = "config.json"
 CACHES = ("cache", "past_key_values", "cache_params")
 """Under which name a model takes its cache and gives it back; in older releases of attention, of state spaces."""
+WINDOWS = (
+    "attention_chunk_size",  # llama4
+    "attention_window_size",  # recurrent_gemma
+    "keep_window_size",  # doge
+    "local_attention",  # modernbert
+    "local_attention_window_len",  # blt
+    "local_attn_chunk_length",  # reformer
+    "sliding_window",  # mistral and 60 others
+    "sliding_window_size",  # inkling
+    "window_size",  # gpt_neo
+)
+"""Keys of configs: how far attention reaches back, in some layers. From all causal models of transformers 5.24.0."""
+CHUNKS = (
+    "block_size",  # big_bird, minimax
+    "chunk_size",  # mamba2, nemotron_h, xlstm, zamba2
+    "compress_rates",  # deepseek_v4
+    "index_block_size",  # minimax_m3
+    "index_topk",  # deepseek_v32: every token is chosen as long as there are no more
+    "lsh_attn_chunk_length",  # reformer
+    "mamba_chunk_size",  # bamba, falcon_h1, granitemoehybrid
+    "max_inference_chunksize",  # xlstm
+)
+"""Other numbers of tokens behind which a model computes otherwise. Chunks that only save memory, such as
+chunk_size_feed_forward, and those of audio and images are not among them."""
+UNUSED = ("rwkv",)
+"""Model types that take an attention_mask and say that they do not use it."""
 KERNELS: tuple[Kernel, ...] = ("sdpa", "eager")
 
 
 @dataclass(slots=True)
 class Past:
-    """What the model gave back; None before the first tokens."""
+    """What the model gave back; None before the first tokens.
+
+    Attributes:
+        cache: Its own.
+        seen: How many tokens it holds.
+        padding: (B,), how many of them mean nothing.
+    """
 
     cache: Any = None
+    seen: int = 0
+    padding: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +74,43 @@ class HuggingFace(Subject):
 
     Attributes:
         cache_name: Under which it takes its cache; "" where it keeps none.
+        documents: What is packed into each sequence, if it is told.
     """
 
     cache_name: str = ""
+    documents: Documents | None = None
 
-    def run(self, x: Tensor) -> Any:
+    def run(self, x: Tensor, **more: Any) -> Any:
         """Of whole sequences, without a cache."""
-        return self.module(input_ids=x, use_cache=False)
+        if self.documents:
+            more["position_ids"] = _positions(self.documents, x.shape[1]).expand(len(x), -1).to(self.device)
+        return self.module(input_ids=x, use_cache=False, **more)
+
+    def packed(self, documents: Documents) -> Self:
+        """It, told where documents start: by positions that start anew, without an attention_mask and a cache.
+
+        Raises:
+            BadInput: It takes no position_ids.
+        """
+        if "position_ids" not in self.told:
+            message = "it takes no position_ids, by which transformers tells a model where a document starts"
+            raise BadInput(Problem("causality.declare", f"documents: {message}"))
+        untold = "documents are told by position_ids alone, without an attention_mask"
+        return replace(self, documents=documents, told=(), untold=untold, cache_name="")
 
     def new_cache(self, batch_size: int) -> Any:
         """The model makes its own with the first tokens."""
         return Past() if self.cache_name else None
 
-    def step(self, x: Tensor, cache: Any) -> Tensor:
+    def step(self, x: Tensor, cache: Any, padding_B: Tensor | None = None) -> Tensor:
         """The output of tokens that follow those in the cache, which they extend."""
-        output = self.module(input_ids=x, use_cache=True, **{self.cache_name: cache.cache})
+        if padding_B is not None:
+            cache.padding = padding_B
+        start = cache.seen
+        cache.seen += x.shape[1]
+        told_once = self.single_steps and not self.tells_positions  # a state space, whose state holds no padding
+        more = {} if cache.padding is None or (start and told_once) else self.about(cache.padding, start, cache.seen)
+        output = self.module(input_ids=x, use_cache=True, **{self.cache_name: cache.cache}, **more)
         cache.cache = output[self.cache_name]
         return self.read(output)
 
@@ -79,6 +137,11 @@ def from_path(target: TargetSpec, seed: int) -> tuple[Subject, ...]:
             cache_name=_cache_name(model),
             single_steps=bool(getattr(model, "_is_stateful", False)),  # state spaces start anew with longer pieces
             read=reader(target.output_key),
+            chunks={"chunk": target.chunk} if target.chunk else _numbers(model.config, WINDOWS + CHUNKS),
+            windows=tuple(_numbers(model.config, WINDOWS).values()),
+            told=_told(model),
+            mask_dtype=torch.long,
+            untold=_untold(model),
         )
         twins = (_twin(subject, other) for other in KERNELS if other != kernel)
         return (subject, *(twin for twin in twins if twin))
@@ -105,6 +168,7 @@ def _model(transformers: Any, target: TargetSpec, seed: int) -> tuple[Any, Kerne
         try:
             config = transformers.AutoConfig.from_pretrained(str(path), **local)
             _without_dropout(config)
+            require(_bytes(transformers, target, config), "cpu", f"the target {target.factory}, its weights alone,")
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 if has_weights(target.path):
@@ -121,9 +185,23 @@ def _model(transformers: Any, target: TargetSpec, seed: int) -> tuple[Any, Kerne
                         config, attn_implementation=kernel, trust_remote_code=False
                     )
             return model, kernel
-        except RAISED as error:  # without sdpa, eager is tried; what is told is the first complaint
+        except BadInput:
+            raise
+        except RAISED as error:  # without sdpa, eager is tried; what is told is what it complains of
             raised.append(error)
-    raise fault(target, f"transformers {transformers.__version__} cannot make it: {said(raised[0])}") from raised[0]
+    raise fault(target, f"transformers {transformers.__version__} cannot make it: {said(raised[-1])}") from raised[-1]
+
+
+def _bytes(transformers: Any, target: TargetSpec, config: Any) -> int:
+    """Of its weights, before they are there; 0 where that cannot be told."""
+    if has_weights(target.path):
+        return sum(file.stat().st_size for file in Path(target.path).glob("*.safetensors"))
+    try:
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(config), trust_remote_code=False)
+    except RAISED:  # some compute while they are made, which has no numbers there
+        return 0
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
 
 
 def _twin(subject: HuggingFace, kernel: Kernel) -> HuggingFace | None:
@@ -141,10 +219,50 @@ def _twin(subject: HuggingFace, kernel: Kernel) -> HuggingFace | None:
 
 def _without_dropout(config: Any) -> None:
     """Some models read their dropouts from the config when they run; what is checked is the model without."""
-    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+    for part in _parts(config):
         for name, value in list(vars(part).items()):
-            if isinstance(value, float) and "drop" in name:
+            if isinstance(value, float) and "drop" in name:  # jitter is a threshold in eval mode as well
                 setattr(part, name, 0.0)
+
+
+def _positions(documents: Documents, seq_len: int) -> Tensor:
+    """Of each token in its own document, (1, T)."""
+    n = torch.arange(seq_len)
+    own_TT = torch.as_tensor(documents.allows(n[:, None], n[None, :]))
+    return (n - own_TT.int().argmax(1))[None]  # of several largest the first: where the document starts
+
+
+def _parts(config: Any) -> list[Any]:
+    """The config and that of its language model, which may be the same."""
+    text = config.get_text_config()
+    return [config] if text is config else [config, text]
+
+
+def _numbers(config: Any, names: tuple[str, ...]) -> dict[str, int]:
+    """Those that stand under these keys."""
+    found: dict[str, int] = {}
+    for part in _parts(config):
+        for name in names:
+            value = getattr(part, name, None)
+            value = list(value.values()) if isinstance(value, dict) else value
+            several = value if isinstance(value, list | tuple) else [value]
+            numbers = [number for number in several if type(number) is int and number > 1]
+            found |= {name if len(numbers) == 1 else f"{name}[{n}]": number for n, number in enumerate(numbers)}
+    return found
+
+
+def _told(model: Any) -> tuple[str, ...]:
+    """The arguments by which it is told about padding."""
+    taken = signature(model.forward).parameters
+    return () if _untold(model) else tuple(name for name in ARGUMENTS if name in taken)
+
+
+def _untold(model: Any) -> str:
+    """Why it cannot be told; "" where it can."""
+    if ARGUMENTS[0] not in signature(model.forward).parameters:
+        return f"it takes no {ARGUMENTS[0]}, by which it could be told what is padding"
+    kind = model.config.model_type
+    return f"{kind} documents that it does not use its {ARGUMENTS[0]}" if kind in UNUSED else ""
 
 
 def _name(model: nn.Module, wanted: Any) -> str:

@@ -1,15 +1,16 @@
 """Subject: a module that a probe may ask, how to feed it, and which output to read. It comes back unchanged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from tfblock_cli.modules.decoder import Decoder, build
+from tfblock_cli.spec.attention import Documents
 from tfblock_cli.spec.experiment import Experiment, Kernel
 
 
@@ -37,6 +38,12 @@ class Subject:
         read: The tensor (B, T, ...) in what the module returns.
         narrowest: What it rounds to on its way, whatever dtype it is asked in.
         single_steps: Whether behind a cache it takes one token at a time only.
+        chunks: Numbers of tokens behind which it computes otherwise, by name: chunks, blocks, windows.
+        windows: Those among them that its attention reaches back, in some layers.
+        told: By which arguments it is told about padding: attention_mask (B, T), 0 on padding and 1 elsewhere, and
+            position_ids (B, T), which count the others from 0.
+        mask_dtype: Of the attention_mask.
+        untold: Why it cannot be told about padding, where that is known.
     """
 
     module: nn.Module
@@ -47,6 +54,11 @@ class Subject:
     read: Callable[[Any], Tensor] = the_output
     narrowest: torch.dtype = torch.float64
     single_steps: bool = False
+    chunks: Mapping[str, int] = field(default_factory=dict)
+    windows: tuple[int, ...] = ()
+    told: tuple[str, ...] = ()
+    mask_dtype: torch.dtype = torch.bool
+    untold: str = ""
 
     def __call__(self, x: Tensor) -> Tensor:
         """The output at every position.
@@ -59,9 +71,43 @@ class Subject:
             raise ValueError(f"an input of {tuple(x.shape[:2])} (B, T) gives an output of {tuple(y.shape)}")
         return y
 
-    def run(self, x: Tensor) -> Any:
+    def run(self, x: Tensor, **more: Any) -> Any:
         """What the module returns."""
-        return self.module(x)
+        return self.module(x, **more)
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether it can be told how much of a sequence is padding."""
+        return isinstance(self.module, Decoder) or "attention_mask" in self.told
+
+    @property
+    def tells_positions(self) -> bool:
+        """Whether it can be told at which position a token stands behind padding."""
+        return isinstance(self.module, Decoder) or "position_ids" in self.told
+
+    def padded(self, x: Tensor, padding_B: Tensor) -> Tensor:
+        """The output of sequences of which so many tokens at the left mean nothing."""
+        return self.read(self.run(x, **self.about(padding_B, 0, x.shape[1])))
+
+    def about(self, padding_B: Tensor, start: int, stop: int) -> dict[str, Any]:
+        """What it is told about padding when it is given the tokens from start to stop, those before being cached."""
+        if isinstance(self.module, Decoder):
+            return {} if start else {"padding": padding_B}
+        n = torch.arange(stop)
+        padding_B1 = padding_B[:, None]
+        arguments = {
+            "attention_mask": (n >= padding_B1).to(self.device, self.mask_dtype),
+            "position_ids": (n[start:] - padding_B1).clamp(min=0).to(self.device),
+        }
+        return {name: arguments[name] for name in self.told}
+
+    def packed(self, documents: Documents) -> Self:
+        """It, told where documents start; itself where it knows that or needs no telling.
+
+        Raises:
+            BadInput: It cannot be told.
+        """
+        return self
 
     def new_cache(self, batch_size: int) -> Any:
         """An empty key-value cache; None where the module keeps none.
@@ -71,9 +117,16 @@ class Subject:
         """
         return self.module.new_cache(batch_size) if isinstance(self.module, Decoder) else None
 
-    def step(self, x: Tensor, cache: Any) -> Tensor:
-        """The output of tokens that follow those in the cache, which they extend."""
-        return self.read(self.module(x, cache=cache))
+    def step(self, x: Tensor, cache: Any, padding_B: Tensor | None = None) -> Tensor:
+        """The output of tokens that follow those in the cache, which they extend.
+
+        Args:
+            x: (B, t) or (B, t, D).
+            cache: Of those before.
+            padding_B: Tokens at the left of each sequence that mean nothing; told with the first ones.
+        """
+        more = {} if padding_B is None else self.about(padding_B, 0, x.shape[1])
+        return self.read(self.module(x, cache=cache, **more))
 
     @property
     def _like(self) -> Tensor:
@@ -109,9 +162,9 @@ class Subject:
 
     @contextmanager
     def lend(self, dtype: torch.dtype, *, training: bool = False) -> Iterator[None]:
-        """The module in a dtype and a mode, dropout 0, for a while.
+        """The module in a dtype and a mode, in train mode with dropout and jitter 0, for a while.
 
-        Afterwards its weights, buffers, modes, dropouts and grad flags and torch's random state are the very ones
+        Afterwards its weights, buffers, modes, noises and grad flags and torch's random state are the very ones
         that they were. Weights are swapped, not cast back: bits that another dtype cannot hold are not lost.
         """
         accelerators = [self.device] if self.device.type == "cuda" else []  # the CPU's random state is always kept
@@ -123,8 +176,9 @@ class Subject:
                 for name, buffer in module._buffers.items():
                     if buffer is not None:  # a copy in any case: in train mode some norms write into theirs
                         module._buffers[name] = _cast(buffer, dtype) if buffer.dtype != dtype else buffer.clone()
-                for name in _dropouts(module):
-                    setattr(module, name, 0.0)
+                if training:  # in eval mode there must be no need to
+                    for name in noise_names(module):
+                        setattr(module, name, 0.0)
                 module.training = training
             yield
 
@@ -162,10 +216,15 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor.clone()
 
 
-def _dropouts(module: nn.Module) -> list[str]:
-    """The attributes of a module that hold a probability of dropout: dropout, attention_dropout, resid_pdrop, ..."""
+def _is_noise(name: str, value: Any) -> bool:
+    """Whether it is a size of what is random in training: attention_dropout, resid_pdrop, router_jitter_noise, ..."""
+    return isinstance(value, float) and ("drop" in name or "jitter" in name)
+
+
+def noise_names(module: nn.Module) -> list[str]:
+    """The attributes of a module that are the size of its noise in training."""
     names = ["p"] if isinstance(module, nn.modules.dropout._DropoutNd) else []
-    return names + [name for name, value in vars(module).items() if isinstance(value, float) and "drop" in name]
+    return names + [name for name, value in vars(module).items() if _is_noise(name, value)]
 
 
 @contextmanager
@@ -174,7 +233,7 @@ def _restored(root: nn.Module) -> Iterator[None]:
     modules = list(root.modules())
     weights = [(parameter, parameter.data, parameter.requires_grad) for parameter in root.parameters()]
     states = [
-        (module, module.training, dict(module._buffers), {name: getattr(module, name) for name in _dropouts(module)})
+        (module, module.training, dict(module._buffers), {name: getattr(module, name) for name in noise_names(module)})
         for module in modules
     ]
     try:
@@ -183,8 +242,8 @@ def _restored(root: nn.Module) -> Iterator[None]:
         for parameter, data, requires_grad in weights:
             parameter.data = data
             parameter.requires_grad_(requires_grad)
-        for module, training, buffers, dropouts in states:
+        for module, training, buffers, noises in states:
             module.training = training
             module._buffers.update(buffers)
-            for name, probability in dropouts.items():
-                setattr(module, name, probability)
+            for name, value in noises.items():
+                setattr(module, name, value)

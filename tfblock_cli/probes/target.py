@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from tfblock_cli.probes.room import require
 from tfblock_cli.probes.subject import Subject
 from tfblock_cli.spec.target import TargetExperiment
 
+ARGUMENTS = ("attention_mask", "position_ids")
+"""By which a module is told about padding, in the convention of transformers."""
 TRIED = 2
 """Samples of the first call; 3 where there are as many tokens, so that no axis passes for another."""
 
@@ -36,7 +39,7 @@ def from_target(experiment: TargetExperiment) -> tuple[Subject, ...]:
         subjects = huggingface.from_path(target, experiment.seed)
     else:
         module = factory.call(target, experiment.seed)
-        subjects = (of_module(module, target.vocab_size, target.d_model, target.output_key),)
+        subjects = (of_module(module, target.vocab_size, target.d_model, target.output_key, target.chunk),)
     for subject in subjects:
         expect_weights(subject.module, f"target {target.factory}")
     weights = list(subjects[0].module.parameters())
@@ -47,9 +50,15 @@ def from_target(experiment: TargetExperiment) -> tuple[Subject, ...]:
     return subjects
 
 
-def of_module(module: nn.Module, vocab_size: int, d_model: int, output_key: str | int = "") -> Subject:
-    """A module that takes ids below ``vocab_size`` or vectors of width ``d_model``."""
-    return Subject(module=module, vocab_size=vocab_size, d_model=d_model, read=reader(output_key))
+def of_module(module: nn.Module, vocab_size: int, d_model: int, output_key: str | int = "", chunk: int = 0) -> Subject:
+    """A module that takes ids below ``vocab_size`` or vectors of width ``d_model``, and computes in chunks or not."""
+    return Subject(
+        module=module,
+        vocab_size=vocab_size,
+        d_model=d_model,
+        read=reader(output_key),
+        chunks={"chunk": chunk} if chunk else {},
+    )
 
 
 def expect_weights(module: nn.Module, where: str) -> None:
@@ -66,7 +75,7 @@ def expect_weights(module: nn.Module, where: str) -> None:
 
 
 def tried(subject: Subject, seq_len: int, where: str) -> Subject:
-    """The subject after one call, which shows where its ids become vectors.
+    """The subject after a call, which shows where its ids become vectors, and one that tells it about padding.
 
     Args:
         subject: One that has not been called yet.
@@ -92,7 +101,37 @@ def tried(subject: Subject, seq_len: int, where: str) -> Subject:
         raise BadInput(Problem(where, message))
     if not y.is_floating_point():
         raise BadInput(Problem(where, f"its output is {_plain(y)}; only real numbers can be compared"))
-    return replace(subject, embedding=tables[0]) if tables and not subject.embedding else subject
+    subject = replace(subject, embedding=tables[0]) if tables and not subject.embedding else subject
+    told = tuple(name for name in ARGUMENTS if name in signature(subject.module.forward).parameters)
+    if not subject.told and not subject.untold and ARGUMENTS[0] in told:
+        subject = _told(subject, x, told)
+    return subject if _counts_from_zero(subject, x) else replace(subject, told=ARGUMENTS[:1])
+
+
+def _told(subject: Subject, x: Tensor, told: tuple[str, ...]) -> Subject:
+    """The subject that takes such arguments, with the first kind of mask that it takes; itself where it takes none."""
+    for dtype in (torch.bool, torch.long):
+        asked = replace(subject, told=told, mask_dtype=dtype)
+        with torch.no_grad(), subject.lend(subject.dtype):
+            try:
+                y = asked.padded(x, torch.tensor([0, *[1] * (len(x) - 1)]))
+            except RAISED:  # another kind of mask, or none of padding at all
+                continue
+        if y.shape[:2] == x.shape[:2]:
+            return asked
+    return subject
+
+
+def _counts_from_zero(subject: Subject, x: Tensor) -> bool:
+    """Whether the positions 0, 1, ... are those that it takes unless told otherwise; RoBERTa counts from 2."""
+    if ARGUMENTS[1] not in subject.told:
+        return True
+    with torch.no_grad(), subject.lend(subject.dtype):
+        try:
+            y, told = subject(x), subject.padded(x, torch.zeros(len(x), dtype=torch.long))
+        except RAISED:  # told by the probes
+            return True
+    return bool((y - told).abs().max() <= 1e-3 * y.abs().max())
 
 
 def _guess(subject: Subject, error: BaseException) -> str:

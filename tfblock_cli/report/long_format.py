@@ -7,9 +7,10 @@ from io import StringIO
 
 from tfblock_cli.results.gradflow import GradflowData, Row
 from tfblock_cli.results.result import Result
+from tfblock_cli.results.target_gradflow import TargetGradflowData
 
 
-def to_csv(results: Iterable[Result[GradflowData]]) -> str:
+def to_csv(results: Iterable[Result[GradflowData | TargetGradflowData]]) -> str:
     """The rows of all results, the experiment's name in front; numbers with all their digits."""
     file = StringIO()
     columns = ["experiment", *(field.name for field in fields(Row))]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -13,6 +14,8 @@ from matplotlib.figure import Figure
 from tfblock_cli.errors import NotSaved
 from tfblock_cli.results.causality import CausalityData
 from tfblock_cli.results.gradflow import GradflowData
+from tfblock_cli.results.target_gradflow import TargetGradflowData
+from tfblock_cli.results.training import Condition
 
 DECADES = 16
 """Below the largest influence: what a float64 resolves. Smaller ones have the colour of the smallest."""
@@ -58,8 +61,20 @@ _AGAINST_BLOCK = (
 _UNDATED = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
+_AGAINST_LAYER = (
+    ("gradient norm of the layer", "block", "grad_norm"),
+    ("rms of what the layer puts out", "residual", "rms"),
+)
+
+
+def _style() -> AbstractContextManager[None]:
+    return rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "tfblock"})
+
+
 def draw_gradflow(data: GradflowData, file: Path) -> None:
     """Gradient norm and residual rms against the block: a row per depth, a band from the smallest to the largest seed.
+
+    Below them, where there was training, the loss against the step, for every depth, learning rate and warmup.
 
     Args:
         data: With its rows.
@@ -68,20 +83,71 @@ def draw_gradflow(data: GradflowData, file: Path) -> None:
     Raises:
         NotSaved: The file cannot be written.
     """
-    with rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "tfblock"}):
-        figure = Figure(figsize=(7.0, 2.4 * len(data.depths) + 0.5), layout="constrained")
+    with _style():
+        conditions = data.training.conditions if data.training else ()
+        rows = len(data.depths) + math.ceil(len(conditions) / len(_AGAINST_BLOCK))
+        figure = Figure(figsize=(7.0, 2.4 * rows + 0.5), layout="constrained")
         FigureCanvasAgg(figure)
-        grid = figure.subplots(len(data.depths), len(_AGAINST_BLOCK), squeeze=False)
-        for depth, row in zip(data.depths, grid, strict=True):
+        grid = figure.subplots(rows, len(_AGAINST_BLOCK), squeeze=False)
+        for depth, row in zip(data.depths, grid, strict=False):
             for (title, group, metric), axes in zip(_AGAINST_BLOCK, row, strict=True):
                 axes.set(xlabel="block", ylabel=title, title=f"{depth} blocks")
                 _draw_curves(axes, _by_block(data, depth, group, metric))
+        below = [axes for row in grid[len(data.depths) :] for axes in row]
+        for condition, axes in zip(conditions, below, strict=False):
+            _draw_losses(axes, data, condition)
+        for axes in below[len(conditions) :]:
+            axes.set_axis_off()
         handles, labels = grid[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
-        try:
-            figure.savefig(file, dpi=200, metadata=_UNDATED[file.suffix.lower()])
-        except OSError as error:
-            raise NotSaved(f"the picture was not written: {error.strerror or error}") from error
+        _save(figure, file)
+
+
+def draw_layers(data: TargetGradflowData, file: Path) -> bool:
+    """Gradient norm of every layer of a target, and rms of what it puts out; False where it has no layers.
+
+    Args:
+        data: With its rows.
+        file: As for ``draw_gradflow``.
+
+    Raises:
+        NotSaved: The file cannot be written.
+    """
+    if not data.depth:
+        return False
+    with _style():
+        figure = Figure(figsize=(7.0, 2.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        for (title, group, metric), axes in zip(_AGAINST_LAYER, figure.subplots(1, len(_AGAINST_LAYER)), strict=True):
+            axes.set(xlabel="layer", ylabel=title)
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            by_layer: list[list[float]] = [[] for _ in range(data.depth)]
+            for row in data.rows:
+                if (row.group, row.metric) == (group, metric) and row.layer is not None:
+                    by_layer[row.layer].append(row.value if row.value > 0 and math.isfinite(row.value) else math.nan)
+            _draw_curves(axes, {"": [values or [math.nan] for values in by_layer]})
+        _save(figure, file)
+    return True
+
+
+def _save(figure: Figure, file: Path) -> None:
+    try:
+        figure.savefig(file, dpi=200, metadata=_UNDATED[file.suffix.lower()])
+    except OSError as error:
+        raise NotSaved(f"the picture was not written: {error.strerror or error}") from error
+
+
+def _draw_losses(axes: Axes, data: GradflowData, condition: Condition) -> None:
+    """One curve per placement, and the entropies between which a network learns."""
+    assert data.training is not None
+    axes.set(xlabel="step", ylabel="training loss (nats)", title=condition.words)
+    for entropy, name in ((data.training.unigram_entropy, "unigram entropy"), (data.training.bigram_entropy, "bigram")):
+        axes.axhline(entropy, color="0.6", lw=0.8, ls=":")
+        axes.annotate(name, (0.01, entropy), xycoords=("axes fraction", "data"), va="bottom", color="0.4")
+    for i, fact in enumerate(data.placements):
+        by_step = data.losses(fact.placement, condition)
+        means = [math.fsum(seeds) / len(seeds) for seeds in by_step.values()]
+        _draw(axes, i, fact.placement, [*by_step], means, [*by_step.values()])
 
 
 def _by_block(data: GradflowData, depth: int, group: str, metric: str) -> dict[str, list[list[float]]]:
@@ -98,8 +164,14 @@ def _draw_curves(axes: Axes, values: Mapping[str, Sequence[Sequence[float]]]) ->
     if any(value > 0 for blocks in values.values() for seeds in blocks for value in seeds):
         axes.set_yscale("log")
     for i, (placement, blocks) in enumerate(values.items()):
-        colour, dashes = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
-        where = range(len(blocks))
         middle = [math.exp(math.fsum(map(math.log, seeds)) / len(seeds)) for seeds in blocks]
-        axes.plot(where, middle, dashes, color=colour, lw=1.4, label=placement)
-        axes.fill_between(where, [*map(min, blocks)], [*map(max, blocks)], color=colour, alpha=0.15, lw=0)
+        _draw(axes, i, placement, range(len(blocks)), middle, blocks)
+
+
+def _draw(
+    axes: Axes, i: int, name: str, where: Sequence[int], middle: Sequence[float], spread: Sequence[Sequence[float]]
+) -> None:
+    """Curve number i, with a band from the smallest to the largest value."""
+    colour, dashes = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
+    axes.plot(where, middle, dashes, color=colour, lw=1.4, label=name)
+    axes.fill_between(where, [*map(min, spread)], [*map(max, spread)], color=colour, alpha=0.15, lw=0)

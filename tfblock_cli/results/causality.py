@@ -46,9 +46,13 @@ class ProbeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
-    """The first leaking pair of one probe: output ``out`` changes when input ``in_`` does.
+    """The first leaking pair of one probe: output ``out`` changes when input ``in_`` does, and must not.
 
-    out < in_ but for the shape "outside the window", where it is an input that is too far back.
+    out < in_ where it is the future that is seen. Of a fault that is not about the future the shape says what it is
+    about: "outside the window", where the input is too far back; "another document"; "another sample", whose input it
+    is; "another head", by which the input comes; "padding". In two shapes the output may depend on the input, but not
+    as it does: "behind a cache", where it goes wrong once that input is in the cache, and "absolute position", where
+    the weight of that input changes as both are moved by as much.
 
     Attributes:
         probe: The probe that found it.
@@ -56,13 +60,16 @@ class Leak:
         out: The position of the output that sees the future.
         in_: The position of the input that it sees.
         magnitude: The change of that output, relative to the largest output.
-        cuts: The cuts, out of ``cuts_total``, at which some earlier output changed.
-        cuts_total: The cuts tried.
+        cuts: The cuts, out of ``cuts_total``, at which some earlier output changed; of a probe that cuts nothing the
+            comparisons that failed.
+        cuts_total: The cuts tried, or what else is counted.
+        counted: What is counted: "cuts", "chunks", "comparisons", "documents", "heads", "outputs", "pairs of samples"
+            or "queries".
         stage: The first module, in the order of the computation, whose inputs before the cut agree while its output
             differs; None where the outputs of two forward passes do not show the leak.
         shape: What the failing cuts have in common: "next token", "full upper triangle", "within blocks of 8",
-            "one row", "one column", "last column", "outside the window" or "other"; where it is known, how many
-            heads of a layer have it.
+            "one row", "one column", "last column", "ahead in its chunk", "ahead without a cache", "weights that are
+            lost", one of those named above, or "other"; where it is known, how many heads of a layer have it.
     """
 
     probe: str
@@ -74,6 +81,12 @@ class Leak:
     cuts_total: int
     stage: str | None = None
     shape: str = "other"
+    counted: str = "cuts"
+
+    @property
+    def may_depend(self) -> bool:
+        """Whether the output may depend on the input, but not as it does."""
+        return self.shape in ("behind a cache", "absolute position")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +120,7 @@ class CausalityData:
         declared: Which outputs may see which inputs.
         seq_len: T of the experiment.
         probes: In their order.
-        leaks: In the order in which they were found.
+        leaks: Of the future first, by output and then by input; the others in the order in which they were found.
         not_proven: What nothing of this speaks of.
         notes: On what it was tried, where that is not the very model of the experiment.
         influence: The gradient map (T, T) of the first mode, relative to the median of what may be seen.

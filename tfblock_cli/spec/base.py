@@ -22,7 +22,8 @@ Table = dict[str, Any]
 class Spec(BaseModel):
     """A frozen table of the experiment file: unknown keys, other types, nan and inf are refused."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    # A validator is built when it is first used: no run needs all of them.
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Table:
@@ -84,6 +85,35 @@ def validate_all(
 
 Items = Annotated[tuple[T, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 """A TOML array, kept as a tuple."""
+
+
+class OneOrMore:
+    """Annotates a tuple: an array, whose only item may stand without brackets."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value,
+            handler.generate_schema(source),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Table:
+        array = handler(schema)
+        return {"anyOf": [array["items"], array]}
+
+
+def table_of(value: Any) -> Table:
+    """A table that may be no table, for rules that look at one before it is validated."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """The items of what may be no array."""
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values in a sentence."""
+    return ", ".join(map(str, values))
 
 
 class Kind(Spec):

@@ -1,15 +1,30 @@
 """Experiment: one question about one model, with nothing left open."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 from pydantic_core import PydanticCustomError
 
-from tfblock_cli.spec.base import MOST_LAYERS, Count, Spec, Table, axis_of, expand, fault, name_of, names, validate_all
+from tfblock_cli.spec.base import (
+    MOST_LAYERS,
+    Count,
+    Spec,
+    Table,
+    axis_of,
+    expand,
+    fault,
+    items,
+    listed,
+    name_of,
+    names,
+    table_of,
+    validate_all,
+)
 from tfblock_cli.spec.model import ModelSpec, misses
 from tfblock_cli.spec.norm_placement import NormPlacement, Placement
 from tfblock_cli.spec.settings import CausalitySettings, GradflowSettings, canonical
+from tfblock_cli.spec.train import Trained, train_faults
 
 DType = Literal["float64", "float32", "bfloat16", "float16"]
 Kernel = Literal["sdpa", "eager"]
@@ -59,18 +74,14 @@ class Experiment(Spec):
         return validate_all(cls.__name__, table, handler, _faults(table))
 
 
-def _table(value: Any) -> Table:
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
 def _kind(placement: Any) -> Any:
-    return _table(expand(NormPlacement, placement)).get("kind")
+    return table_of(expand(NormPlacement, placement)).get("kind")
 
 
 def _with_defaults(table: Mapping[str, Any]) -> Table:
     """The table with the defaults of [gradflow] written out, which follow from [model]."""
     experiment = dict(table)
-    gradflow, model = experiment.get("gradflow", {}), _table(experiment.get("model"))
+    gradflow, model = experiment.get("gradflow", {}), table_of(experiment.get("model"))
     if isinstance(gradflow, Mapping):
         placements = gradflow.get("placements", ["pre"])
         first = placements[0] if isinstance(placements, list | tuple) and placements else "pre"
@@ -82,8 +93,8 @@ def _with_defaults(table: Mapping[str, Any]) -> Table:
 
 def _faults(experiment: Table) -> Iterator[PydanticCustomError]:
     """Rules between tables, on tables whose single keys may be wrong: those are told elsewhere."""
-    model = _table(experiment.get("model"))
-    seq_len = _table(experiment.get("input")).get("seq_len", 16)
+    model = table_of(experiment.get("model"))
+    seq_len = table_of(experiment.get("input")).get("seq_len", 16)
     max_seq_len = model.get("max_seq_len", 2048)
     if type(seq_len) is int and type(max_seq_len) is int and seq_len > max_seq_len > 0:
         yield fault(
@@ -92,9 +103,10 @@ def _faults(experiment: Table) -> Iterator[PydanticCustomError]:
             "model.max_seq_len",
         )
     has_vocabulary = model.get("vocab_size", 256) != 0
-    yield from _depth_faults(_table(experiment.get("gradflow")), model)
+    yield from _depth_faults(table_of(experiment.get("gradflow")), model)
+    yield from train_faults(table_of(experiment.get("gradflow")), model)
     yield from _gradflow_faults(
-        _table(experiment.get("gradflow")),
+        table_of(experiment.get("gradflow")),
         has_vocabulary=has_vocabulary,
         has_head=has_vocabulary and model.get("tie_embeddings") is not True,
     )
@@ -103,18 +115,18 @@ def _faults(experiment: Table) -> Iterator[PydanticCustomError]:
 def _depth_faults(gradflow: Table, model: Table) -> Iterator[PydanticCustomError]:
     """Depths can be told apart, and every override of some layers finds its layers at each of them."""
     written = gradflow.get("depths")
-    depths = [depth for depth in _items(written) if type(depth) is int and 0 < depth <= MOST_LAYERS]
+    depths = [depth for depth in items(written) if type(depth) is int and 0 < depth <= MOST_LAYERS]
     if written in ([], ()):
         yield fault("depths is empty: name at least one", "gradflow.depths")
     if len(set(depths)) < len(depths):
-        yield fault(f"a depth stands twice in {_listed(depths)}; rows are told apart by it", "gradflow.depths")
-    for number, override in enumerate(_items(model.get("layers"))):
+        yield fault(f"a depth stands twice in {listed(depths)}; rows are told apart by it", "gradflow.depths")
+    for number, override in enumerate(items(model.get("layers"))):
         for depth in dict.fromkeys(depths):
-            message = misses(_table(override).get("at"), depth)
+            message = misses(table_of(override).get("at"), depth)
             if message and depth != model.get("n_layers", 2):  # which is told of the model itself
                 yield fault(f"at a depth of {depth}, {message}", f"model.layers.{number}.at", "gradflow.depths")
     shallow = min(depths, default=MOST_LAYERS)
-    kinds = [_kind(placement) for placement in _items(gradflow.get("placements"))]
+    kinds = [_kind(placement) for placement in items(gradflow.get("placements"))]
     for kind in axis_of(NormPlacement)[0]:
         if issubclass(kind, Placement) and name_of(kind) in kinds and shallow < kind.min_layers:
             yield fault(f"{name_of(kind)} needs at least {kind.min_layers} layers, not {shallow}", "gradflow.depths")
@@ -124,8 +136,8 @@ def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool, has_head: bool) -
     """What [gradflow] asks for must be there to be measured."""
     if gradflow.get("loss") == "cross_entropy" and not has_vocabulary:
         yield fault("cross_entropy needs a vocabulary; use random_projection", "gradflow.loss", "model.vocab_size")
-    depths = _items(gradflow.get("depths"))
-    expects = [_table(expect) for expect in _items(gradflow.get("expect", ()))]
+    depths = items(gradflow.get("depths"))
+    expects = [table_of(expect) for expect in items(gradflow.get("expect", ()))]
     missing = "grad.input" if has_vocabulary else "grad.embedding"
     for number, expect in enumerate(expects):
         where = f"gradflow.expect.{number}"
@@ -136,25 +148,25 @@ def _gradflow_faults(gradflow: Table, *, has_vocabulary: bool, has_head: bool) -
         if metric.removeprefix("slope.") == "grad.head" and not has_head:
             yield fault("grad.head is not measured: the model has no output matrix of its own", f"{where}.metric")
         if metric.startswith("slope.") and len(set(map(str, depths))) < 2:
-            message = f"a slope needs two depths, not depths = {_listed(depths)}"
+            message = f"a slope needs two depths, not depths = {listed(depths)}"
             yield fault(message, f"{where}.metric", "gradflow.depths")
         if metric.startswith("slope.") and expect.get("depth", 0):
             yield fault("a slope is over all depths; leave depth out", f"{where}.depth", f"{where}.metric")
-        if expect.get("mode") == "ci" and gradflow.get("seeds", 5) == 1:
+        if expect.get("mode") == "ci" and gradflow.get("seeds", 5) == 1 and metric not in get_args(Trained):
             yield fault("mode = 'ci' needs two seeds: one has no interval", f"{where}.mode", "gradflow.seeds")
         if (depth := expect.get("depth", 0)) and depth not in depths:
-            yield fault(f"depth = {depth} is not among depths = {_listed(depths)}", f"{where}.depth", "gradflow.depths")
+            yield fault(f"depth = {depth} is not among depths = {listed(depths)}", f"{where}.depth", "gradflow.depths")
     placements = gradflow.get("placements", ["pre", "post"])
-    kinds = [_kind(placement) for placement in _items(placements)]
+    kinds = [_kind(placement) for placement in items(placements)]
     if placements in ([], ()):
         yield fault("placements is empty: name at least one", "gradflow.placements")
     if len(set(map(str, kinds))) < len(kinds):
         yield fault("a placement stands twice; rows are told apart by its kind", "gradflow.placements")
     for key, name in _named_placements(gradflow, expects):
         if name not in names(NormPlacement):
-            yield fault(f"{name!r} is no norm placement; there are {_listed(names(NormPlacement))}", key)
+            yield fault(f"{name!r} is no norm placement; there are {listed(names(NormPlacement))}", key)
         elif kinds and name not in kinds:
-            yield fault(f"{name!r} is not among placements = {_listed(kinds)}", key, "gradflow.placements")
+            yield fault(f"{name!r} is not among placements = {listed(kinds)}", key, "gradflow.placements")
 
 
 def _named_placements(gradflow: Table, expects: list[Table]) -> Iterator[tuple[str, str]]:
@@ -166,11 +178,3 @@ def _named_placements(gradflow: Table, expects: list[Table]) -> Iterator[tuple[s
     for key, name in places.items():
         if isinstance(name, str):
             yield key, canonical(name)
-
-
-def _items(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(map(str, values))

@@ -23,13 +23,15 @@ from tfblock_cli.spec.base import (
     derived,
     expand,
     fault,
+    items,
     lines_of,
     name_of,
+    table_of,
     validate_all,
 )
 from tfblock_cli.spec.ffn import FFN
 from tfblock_cli.spec.initialization import GPT2, AnyInitialization
-from tfblock_cli.spec.norm import Norm, RMSNorm
+from tfblock_cli.spec.norm import InnerNorm, NoNorm, Norm, RMSNorm
 from tfblock_cli.spec.norm_placement import Branch, Function, NormPlacement, Placement, Pre
 from tfblock_cli.spec.position import Learned, Position, RoPE
 from tfblock_cli.spec.size import Letters, Size, StageSpec, Weight, linear
@@ -107,7 +109,7 @@ class BlockSpec:
         return tuple(order)
 
 
-SLICE = re.compile(r"^-?\d*(:-?\d*){1,2}$")
+SLICE = re.compile(r"^-?\d{0,9}(:-?\d{0,9}){1,2}$")
 AXES_OF_A_BLOCK = ("norm", "norm_placement", "attention", "ffn")
 
 
@@ -238,7 +240,31 @@ class ModelSpec(Spec):
                         between_keys = isinstance(line["type"], PydanticCustomError)  # and names the axis itself
                         line["loc"] = ("layers", number) if between_keys else ("layers", number, axis, *line["loc"])
                         faults.setdefault((line["loc"], str(line["type"])), line)
+        changes: list[list[Table]] = [[] for _ in parts]
+        for override in self.layers:
+            for layer in override.layers(self.n_layers):
+                changes[layer].append(override.changes)
+        for part, changed in zip(parts, changes, strict=True):
+            if changed:
+                part |= self._inner_norms(part, changed)
         return parts, list(faults.values())
+
+    def _inner_norms(self, part: Table, changed: list[Table]) -> Table:
+        """The attention and the FFN of a layer, as far as their inner norms follow from its own norm and placement.
+
+        What the layer says of an inner norm stands, and so does one that the model's placement did not bring.
+        """
+        brought = brought_inner_norm(self.norm, self.norm_placement)
+        brings = brought_inner_norm(*(part.get(axis, getattr(self, axis)) for axis in ("norm", "norm_placement")))
+        found = {}
+        for axis in ("attention", "ffn"):
+            changes = [change.get(axis, {}) for change in changed]
+            told = any(isinstance(change, Mapping) and "inner_norm" in change for change in changes)
+            replaced = any(isinstance(change, str) or "kind" in change for change in changes)
+            sub_layer = part.get(axis, getattr(self, axis))
+            if not told and sub_layer.inner_norm != brings and (replaced or sub_layer.inner_norm == brought):
+                found[axis] = sub_layer.model_copy(update={"inner_norm": brings})
+        return found
 
     def _changed(self, axis: str, part: Spec, change: str | Table) -> Any:
         """One axis of one layer: replaced if the change names a kind, else changed key by key."""
@@ -319,6 +345,11 @@ def _standing(part: Spec, rest: Table) -> Table:
     return table
 
 
+def brought_inner_norm(norm: InnerNorm, placement: Placement) -> InnerNorm:
+    """The norm that a placement's method has inside attention and FFN."""
+    return norm if placement.inner_norm else NoNorm()
+
+
 @cache
 def _adapter(axis: str) -> TypeAdapter[Any]:
     return TypeAdapter(ModelSpec.__annotations__[axis])
@@ -360,7 +391,7 @@ def _count(value: Any) -> int:
     return value if type(value) is int and value > 0 else 1
 
 
-def _faults(model: Table, *, d_head_given: bool) -> Iterator[PydanticCustomError]:
+def _faults(model: Table, *, d_head_given: bool) -> Iterator[PydanticCustomError | InitErrorDetails]:
     """Rules between keys, on a table whose single keys may be wrong: those are told elsewhere."""
     attention = model["attention"] if isinstance(model["attention"], Mapping) else {}
     counts = (model.get("d_model"), *(attention.get(key) for key in ("n_heads", "n_kv_heads", "d_head")))
@@ -394,6 +425,39 @@ def _faults(model: Table, *, d_head_given: bool) -> Iterator[PydanticCustomError
             at = override.get("at") if isinstance(override, Mapping) else None
             if message := misses(at, n_layers):
                 yield fault(message, f"layers.{number}.at")
+    yield from _faults_of_overrides(model)
+
+
+def _faults_of_overrides(model: Table) -> Iterator[InitErrorDetails]:
+    """What the keys of overrides have wrong in themselves: told beside the faults of the rest.
+
+    Where an earlier override has brought another kind, they are looked at once the rest is sound.
+    """
+    replaced = set()
+    for number, override in enumerate(items(model.get("layers"))):
+        for axis in AXES_OF_A_BLOCK:
+            written = table_of(override).get(axis)
+            change = {"kind": written} if isinstance(written, str) else table_of(written)
+            if "kind" in change:
+                replaced.add(axis)
+                table = change
+            elif axis in replaced or not change:
+                continue
+            else:
+                table = table_of(model["attention"] if axis == "attention" else _full(axis, model)) | change
+            kinds = 0 if axis == "attention" else 1  # pydantic names the kind, too
+            try:
+                _adapter(axis).validate_python(with_defaults({**model, axis: table})[axis])
+            except ValidationError as error:
+                for line in lines_of(error):
+                    key = next(iter(line["loc"][kinds:]), "kind")
+                    if key in change and not isinstance(line["type"], PydanticCustomError):  # a rule between keys
+                        yield {**line, "loc": ("layers", number, axis, *line["loc"])}
+
+
+def _full(axis: str, model: Table) -> Any:
+    """The table of an axis of a model; of its default kind if the model has none."""
+    return expand(ModelSpec.__annotations__[axis], model.get(axis, {}))
 
 
 def misses(at: Any, n_layers: int) -> str:

@@ -220,7 +220,9 @@ class LayerScale(Placement):
     """x + g f(N(x)) with a learned vector g that starts small (Touvron et al. 2021, arXiv:2103.17239).
 
     Attributes:
-        initial: Every entry of g at first. The authors' code takes 1e-5 for 24 layers and 1e-6 for more.
+        initial: Every entry of g at first. The authors' models take 1e-5 with 24 layers and 1e-6 with 36 and 48
+            (facebookresearch/deit, cait_models.py, init_scale); 0.1 is what others take up to 18 layers
+            (lucidrains/vit-pytorch, cait.py).
     """
 
     kind: Literal["layerscale"] = "layerscale"

@@ -1,6 +1,6 @@
 """The settings of single commands: the tables [causality] and [gradflow]."""
 
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
@@ -13,14 +13,17 @@ from tfblock_cli.spec.base import (
     Items,
     Kind,
     Layers,
+    OneOrMore,
     Spec,
     Table,
     derived,
     expand,
     fault,
+    listed,
     name_of,
 )
 from tfblock_cli.spec.norm_placement import NormPlacement, Post, Pre
+from tfblock_cli.spec.train import Outcome, Positive, Steps, Trained, TrainSettings
 
 AtOneDepth = Literal[
     "loss",
@@ -59,7 +62,7 @@ Slope = Literal[
     "slope.cosine.last",
     "slope.noise.response",
 ]
-Metric = Literal[AtOneDepth, Slope]
+Metric = Literal[AtOneDepth, Slope, Trained]
 
 Guard = Literal["degenerate_loss", "cloned_layers", "dropout", "no_final_norm", "non_finite_gradients", "eps_floor"]
 """Reasons for which a comparison cannot answer; docs/gradflow.md explains them."""
@@ -77,7 +80,8 @@ def _honest(loss: Any) -> Any:
     return loss
 
 
-Loss = Annotated[Literal["cross_entropy", "random_projection", "mean_squared_error"], BeforeValidator(_honest)]
+LossName = Literal["cross_entropy", "random_projection", "mean_squared_error"]
+Loss = Annotated[LossName, BeforeValidator(_honest)]
 
 
 def canonical(kind: Any) -> Any:
@@ -116,7 +120,7 @@ class SpokenAxis(Axis):
 
 def _number(word: str) -> int | str:
     """A whole number, or the text itself, which is refused where the key is told what it may be."""
-    return int(word) if word.isascii() and word.isdigit() else word
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else word
 
 
 Declaration = Annotated[OfModel | Causal | SlidingWindow | Prefix | Documents | Bidirectional, SpokenAxis("auto")]
@@ -150,25 +154,44 @@ class Expect(Spec):
         over: A second placement: the ratio of the two (of slopes the difference), seed by seed, is what must be
             inside; "" for neither.
         depth: Of one depth only; 0 means of every depth.
+        lr: Of training, with one learning rate only.
+        warmup: Of training, with one warmup only.
         mode: "all": every seed is inside; "ci": the whole 95 % interval of the mean over the seeds is.
         min: The smallest value allowed.
         max: The largest value allowed.
+        equals: For train.verdict, in place of min and max: the verdict, or verdicts, that every seed must have.
     """
 
     metric: Metric
     placement: PlacementName
     over: PlacementName = ""
     depth: Annotated[int, Field(ge=0)] = 0
+    lr: Positive | Literal["all"] = "all"
+    warmup: Steps | Literal["all"] = "all"
     mode: Literal["all", "ci"] = "all"
     min: float | None = None
     max: float | None = None
+    equals: Annotated[tuple[Outcome, ...], OneOrMore()] = ()
 
     @model_validator(mode="after")
     def _bounded(self) -> "Expect":
+        if self.metric == "train.verdict":
+            return self._of_a_verdict()
+        if self.equals:
+            raise fault("a verdict equals something; a number has min and max", "equals", "metric")
         if self.min is None and self.max is None:
             raise fault("needs min or max", "min", "max")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise fault(f"min = {self.min} is above max = {self.max}: nothing can be inside", "min", "max")
+        return self
+
+    def _of_a_verdict(self) -> "Expect":
+        if not self.equals:
+            raise fault(f"train.verdict needs equals: one or more of {listed(get_args(Outcome))}", "equals")
+        numeric = {"over": self.over != "", "mode": self.mode != "all", "min": self.min is not None}
+        numeric["max"] = self.max is not None
+        if wrong := [key for key, given in numeric.items() if given]:
+            raise fault(f"a verdict is no number: leave {listed(wrong)} out", *wrong)
         return self
 
 
@@ -182,6 +205,7 @@ class GradflowSettings(Spec):
         seeds: How many seeds, counted up from the experiment's seed.
         loss: cross_entropy with a vocabulary, random_projection without, unless given.
         allow: Guards that warn only: the comparison is made all the same.
+        train: How the placements are trained as well.
         expect: Assertions that decide the exit code.
     """
 
@@ -191,4 +215,18 @@ class GradflowSettings(Spec):
     seeds: Count = 5
     loss: Loss = derived("cross_entropy with a vocabulary, random_projection without")
     allow: Items[Guard] = ()
+    train: TrainSettings = TrainSettings(steps=0)
     expect: Items[Expect] = ()
+
+
+class TargetGradflowSettings(Spec):
+    """[gradflow] beside a [target]: nothing is compared.
+
+    Attributes:
+        seeds: How many inputs, drawn from the experiment's seed and those that follow it.
+        loss: "auto" is cross_entropy for a target that takes ids below V and puts out (B, T, V), else
+            random_projection.
+    """
+
+    seeds: Count = 5
+    loss: Annotated[Literal["auto", LossName], BeforeValidator(_honest)] = "auto"

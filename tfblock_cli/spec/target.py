@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from tfblock_cli.spec.base import LARGEST, Spec, fault, validate_all
 from tfblock_cli.spec.experiment import Device, Experiment, InputSpec, Name, Seed, Threads
-from tfblock_cli.spec.settings import CausalitySettings
+from tfblock_cli.spec.settings import CausalitySettings, TargetGradflowSettings
 
 HUGGING_FACE = "hf:"
 FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -22,7 +22,7 @@ def _named(factory: Any) -> Any:
     if isinstance(factory, str) and not factory.removeprefix(HUGGING_FACE):
         raise fault("is empty: name a factory as pkg.mod:factory, or hf:PATH", "")
     if isinstance(factory, str) and not factory.startswith(HUGGING_FACE) and not FACTORY.fullmatch(factory):
-        raise fault(f"{factory!r} names no factory: write pkg.mod:factory, as in an import, or hf:PATH", "")
+        raise fault(f"{factory[:60]!r} names no factory: write pkg.mod:factory, as in an import, or hf:PATH", "")
     return factory
 
 
@@ -54,6 +54,8 @@ class TargetSpec(Spec):
         d_model: D: it takes vectors of this width.
         output_key: Which output is read, by attribute, key or index; "" is the tensor itself, else its ``logits``,
             else its first item.
+        chunk: It computes in chunks, blocks or windows of so many tokens, so that longer inputs are tried; 0 where it
+            does not. A Hugging Face model's config.json says so itself.
     """
 
     factory: Annotated[str, BeforeValidator(_named)]
@@ -61,6 +63,7 @@ class TargetSpec(Spec):
     vocab_size: Size = 0
     d_model: Size = 0
     output_key: str | int = ""
+    chunk: Size = 0
 
     @property
     def path(self) -> str:
@@ -115,6 +118,7 @@ class TargetExperiment(Spec):
     input: InputSpec = InputSpec()
     target: TargetSpec
     causality: CausalitySettings = CausalitySettings()
+    gradflow: TargetGradflowSettings = TargetGradflowSettings()
 
 
 AnyExperiment = Experiment | TargetExperiment

@@ -16,13 +16,14 @@ from tfblock_cli.results.forward import ForwardData
 from tfblock_cli.results.gradflow import GradflowData
 from tfblock_cli.results.params import ParamsData
 from tfblock_cli.results.result import Check, Verdict
+from tfblock_cli.results.target_gradflow import TargetGradflowData
 from tfblock_cli.store.record import SCHEMA, SCHEMA_VERSION, Run
 
-DATA: dict[str, type] = {
+DATA: dict[str, Any] = {
     "params": ParamsData,
     "forward": ForwardData,
     "causality": CausalityData,
-    "gradflow": GradflowData,
+    "gradflow": GradflowData | TargetGradflowData,  # of a model, of a target
 }
 """The class of ``data``, by command."""
 

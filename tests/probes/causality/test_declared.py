@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from tests.probes.causality.asking import row
 from tests.probes.models import experiment
 from tfblock_cli.probes.causality import run
+from tfblock_cli.probes.causality.check import check
 from tfblock_cli.probes.causality.declared import CAUSAL, Declared, of_box, of_model, visible_TT
+from tfblock_cli.probes.subject import from_experiment
 from tfblock_cli.spec.attention import Bidirectional, Causal, Documents, Pattern, Prefix, SlidingWindow
 from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.settings import CausalitySettings, OfModel
@@ -78,8 +80,8 @@ def test_what_means_nothing_is_refused(written):
 
 
 def asked(pattern: object, declare: object = "auto") -> Experiment:
-    model = {"max_seq_len": 12, "attention": {"n_heads": 2, "pattern": pattern}}
-    return experiment(model, causality={"declare": declare}, input={"seq_len": 12})
+    model = {"max_seq_len": 8, "attention": {"n_heads": 2, "pattern": pattern}}
+    return experiment(model, causality={"declare": declare}, input={"seq_len": 8})
 
 
 def test_left_open_it_is_what_the_layers_say_but_never_bidirectional():
@@ -89,6 +91,16 @@ def test_left_open_it_is_what_the_layers_say_but_never_bidirectional():
     assert of_model(Prefix(length=2), asked("causal").model) == Declared((Prefix(length=2),) * 2)
     assert of_box(OfModel()) == CAUSAL
     assert of_box(SlidingWindow(window=3)) == Declared((SlidingWindow(window=3),))
+
+
+def test_of_windows_in_layers_that_are_not_known_no_more_is_asked_than_one_reaches():
+    left_open = of_box(OfModel(), windows=(5, 3))
+    assert left_open == Declared((Causal(),), at_least=3)
+    assert torch.equal(left_open.reach_TT(9), CAUSAL.reach_TT(9))
+    n = torch.arange(9)
+    assert torch.equal(left_open.must_TT(9), (n[:, None] >= n) & (n[:, None] - n < 3))
+    assert torch.equal(CAUSAL.must_TT(9), CAUSAL.reach_TT(9))
+    assert of_box(Causal(), windows=(3,)) == CAUSAL  # what is declared is held to
 
 
 @pytest.mark.parametrize(
@@ -108,7 +120,10 @@ def test_left_open_it_is_what_the_layers_say_but_never_bidirectional():
     ],
 )
 def test_a_model_is_held_to_what_was_declared(pattern, declare, verdict):
-    assert run(asked(pattern, declare)).verdict == verdict
+    one = asked(pattern, declare)
+    declared = of_model(one.causality.declare, one.model)
+    found = {row.verdict for row in check([from_experiment(one)], declared=declared, seq_len=8).probes}
+    assert bool(found & {"LEAK", "no-flow"}) == (verdict == "fail")
 
 
 def test_what_lies_outside_the_window_is_named():

@@ -157,3 +157,28 @@ def test_ids_reach_a_foreign_model_through_its_embedding():
     assert {(leak.out, leak.in_, leak.stage, leak.shape) for leak in leaks.values()} == {
         (0, 1, "1.mixes.0", "next token")
     }
+
+
+class Noisy(nn.Module):
+    """Multiplies by noise of the size of an attribute, in train mode or always."""
+
+    def __init__(self, name: str, *, always: bool) -> None:
+        super().__init__()
+        self.name, self.always = name, always
+        setattr(self, name, 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        noise = getattr(self, self.name) * torch.rand_like(x) if self.training or self.always else 0.0
+        return x * (1 + noise)
+
+
+@pytest.mark.parametrize("name", ["attention_dropout", "router_jitter_noise"])
+def test_noise_is_off_in_train_mode_and_never_has_to_be_in_eval_mode(name):
+    data = findings(nn.Sequential(Net(attention()), Noisy(name, always=False)))
+    assert {row.verdict for row in data.probes} <= {"clean", "skipped"}
+    data = findings(nn.Sequential(Net(attention()), Noisy(name, always=True)))
+    assert {row.mode: row.verdict for row in data.probes if row.name == "preflight"} == {
+        "eval": "inconclusive",
+        "train": "clean",
+    }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,12 @@ from torch import Tensor
 from tests.probes.causality.asking import attention, findings, row, verdicts
 from tests.probes.models import experiment
 from tfblock_cli.probes.causality import self_test as module
+from tfblock_cli.probes.causality.check import check
 from tfblock_cli.probes.causality.self_test import ask, self_test
 from tfblock_cli.probes.causality.zoo import BROKEN, ZOO
 from tfblock_cli.probes.causality.zoo.parts import Attention, Lambda, Net, Specimen, T, leak, says
 from tfblock_cli.probes.causality.zoo.time_mixing import block_mean, last_position, next_token, to_first_output
+from tfblock_cli.results.causality import CausalityData
 
 EVERY = [(family, specimen) for family, specimens in ZOO.items() for specimen in specimens]
 
@@ -24,9 +27,24 @@ def _same_weights() -> None:
 
 
 @pytest.mark.parametrize(("family", "specimen"), EVERY, ids=[specimen.name for _, specimen in EVERY])
-def test_the_checker_is_right_about_it(family, specimen):
+def test_the_checker_is_right_about_it_and_names_a_pair_of_each_leak(family, specimen, monkeypatch):
+    answers: list[CausalityData] = []
+
+    def asked(*args: Any, **keys: Any) -> CausalityData:
+        answers.append(check(*args, **keys))
+        return answers[-1]
+
+    monkeypatch.setattr(module, "check", asked)
     control = ask(specimen, family, seed=0)
     assert control.caught, control
+    (data,) = answers
+    leaking = [(row.name, row.mode) for row in data.probes if row.verdict == "LEAK"]
+    assert Counter(leaking) == Counter((leak.probe, leak.mode) for leak in data.leaks)
+    for found in data.leaks:
+        assert 0 <= found.out < T
+        assert 0 <= found.in_ < T
+        assert found.magnitude > 0
+        assert 0 < found.cuts <= found.cuts_total or found.shape == "outside the window"
 
 
 def test_the_zoo_is_large_and_its_names_tell_models_apart():
@@ -121,7 +139,7 @@ def test_torchs_own_layer_with_a_hint_and_no_mask():
 
 def test_a_batch_mixer_is_not_mistaken_for_a_leak_where_there_is_one_sample():
     data = findings(Net(attention(), Lambda(lambda x: x + x.mean(0, keepdim=True))))
-    assert {leak.mode for leak in data.leaks} == set()
+    assert {(leak.probe, leak.shape) for leak in data.leaks} == {("batch_independence", "another sample")}
 
 
 @pytest.mark.parametrize(

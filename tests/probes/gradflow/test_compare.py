@@ -12,10 +12,12 @@ from pydantic import ValidationError
 
 from tests.probes.models import experiment
 from tfblock_cli.modules.decoder import build
+from tfblock_cli.modules.stage import record
 from tfblock_cli.probes import gradflow
 from tfblock_cli.probes.gradflow.cell import measure
 from tfblock_cli.probes.gradflow.compare import variant_of
-from tfblock_cli.results.gradflow import METRICS, metric
+from tfblock_cli.probes.inputs import random_input
+from tfblock_cli.results.metrics import METRICS, metric
 from tfblock_cli.spec.base import axis_of, name_of
 from tfblock_cli.spec.norm_placement import NormPlacement, Placement
 from tfblock_cli.spec.settings import Guard, Metric
@@ -298,6 +300,21 @@ def test_guards_name_the_placements_that_they_speak_of():
     assert against("cloned_layers", {}) == ()
 
 
+@pytest.mark.parametrize(("eps", "speaks"), [(0.014, True), (0.011, False)])
+def test_eps_floor_speaks_where_a_norm_puts_out_five_percent_too_little(eps, speaks):
+    """The two sides of a mean square of 0.9, as the norms' own outputs show it; each is near."""
+    settings = {"norm": {"kind": "layernorm", "eps": eps}, "n_layers": 1, "norm_placement": "reordered"}
+    chosen, squares = asked(settings, placements=["reordered"], seeds=1), []
+    decoder = build(chosen)
+    names = [f"blocks.0.norms.{name}" for name in ("attention", "ffn")]
+    with torch.no_grad(), record(decoder, names, lambda _, y: squares.append(float(y.square().mean()))):
+        decoder(random_input(chosen))
+    guards = {guard.name: guard.placements for guard in gradflow.run(chosen).data.guards}
+    assert bool(guards["eps_floor"]) == speaks
+    assert (min(squares) < 0.9) == speaks
+    assert min(squares) == pytest.approx(0.9, abs=0.03)
+
+
 @pytest.mark.parametrize(
     ("model", "placements", "weak", "drowned"),
     [
@@ -332,6 +349,14 @@ def test_an_inner_norm_of_the_file_is_left():
     model = {"attention": {"n_heads": 2, "inner_norm": "layernorm"}, "ffn": {"inner_norm": "layernorm"}}
     (fact,) = gradflow.run(asked(model, placements=["subln"])).data.placements
     assert len(fact.overrides) == 1
+
+
+def test_inner_norms_of_the_files_placement_are_not_those_of_the_others():
+    """Whichever of the two the file names: pre has none, and subln has them."""
+    pre, subln = (
+        gradflow.run(asked({"norm_placement": kind}, placements=["pre", "subln"])).data for kind in ("pre", "subln")
+    )
+    assert pre.rows == subln.rows
 
 
 def test_decoders_that_are_not_kept_give_the_same_numbers(monkeypatch):

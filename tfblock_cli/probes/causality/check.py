@@ -1,6 +1,6 @@
 """The protocol: run the plan, and say what the findings amount to and what they do not."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -15,7 +15,7 @@ from tfblock_cli.probes.causality.declared import CAUSAL, Declared, of_model
 from tfblock_cli.probes.causality.lengths import dimensions, small_length
 from tfblock_cli.probes.causality.plan import Probe, Trial, in_full, name_of, on_a_ladder
 from tfblock_cli.probes.causality.preflight import preflight
-from tfblock_cli.probes.causality.session import EVAL, Session
+from tfblock_cli.probes.causality.session import EVAL, Mode, Session
 from tfblock_cli.probes.causality.shrink import ABOVE, shrunk, shrunk_declaration
 from tfblock_cli.probes.causality.verdict import Finding
 from tfblock_cli.probes.causality.weights import redraw
@@ -26,6 +26,8 @@ from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Check, Result
 from tfblock_cli.spec.experiment import BYTES, Experiment
 
+Asked = Callable[[str, Mode, torch.dtype], bool]
+"""Whether a probe is to be asked in a mode and a dtype. The preflight always is."""
 BUDGET = 64
 """Forward passes at the experiment's own length, unless told otherwise."""
 
@@ -100,7 +102,7 @@ def check(
     seed: int = 0,
     dtypes: Sequence[torch.dtype] = (),
     budget: int = BUDGET,
-    only: Collection[str] = (),
+    only: Collection[str] | Asked = (),
     progress: Progress | None = None,
 ) -> CausalityData:
     """Run the protocol on any subject, with the weights that it has.
@@ -113,13 +115,15 @@ def check(
         seed: All content is drawn from it.
         dtypes: To compute in; float64, then the subject's own, unless given.
         budget: Forward passes at T, if that is not the length at which every cut is tried.
-        only: The names of the probes to run, the preflight aside, which always is; all of them unless given.
+        only: The names of the probes to run, or which of them in which mode and dtype; the preflight always is. All of
+            them unless given.
         progress: Told about every pass.
     """
     wanted = _distinct(dtypes or (torch.float64, subjects[0].dtype))
     full = Trial(subjects=subjects, seq_len=small or seq_len, declared=declared, dtypes=wanted)
     own = None if full.seq_len == seq_len else replace(full, seq_len=seq_len)
-    return _check(full, own, seed=seed, progress=progress, budget=budget, only=only)
+    asked = only if callable(only) else lambda name, mode, dtype: not only or name in only
+    return _check(full, own, seed=seed, progress=progress, budget=budget, asked=asked)
 
 
 def _check(
@@ -129,7 +133,7 @@ def _check(
     seed: int,
     progress: Progress | None,
     budget: int = BUDGET,
-    only: Collection[str] = (),
+    asked: Asked = lambda name, mode, dtype: True,
 ) -> CausalityData:
     progress = progress or NoProgress()
     full, fallback = _computable(full, seed)
@@ -145,7 +149,7 @@ def _check(
         for probe in probes:
             if key in unfit:
                 break
-            if only and probe is not preflight and name_of(probe) not in only:
+            if probe is not preflight and not asked(name_of(probe), mode, dtype):
                 continue
             session = Session(
                 subject=subject,
@@ -169,10 +173,15 @@ def _check(
         declared=full.declared.words,
         seq_len=(own or full).seq_len,
         probes=tuple(rows),
-        leaks=tuple(leaks),
+        leaks=tuple(sorted(leaks, key=_order)),
         not_proven=_not_proven(full, own, rows, seed),
         influence=influence,
     )
+
+
+def _order(leak: Leak) -> tuple[int, ...]:
+    """The first pair of all first, since some probes are blind to it; what is not about the future stays behind."""
+    return (0, leak.out, leak.in_) if leak.in_ > leak.out else (1,)
 
 
 def _rounded(value: float) -> float:

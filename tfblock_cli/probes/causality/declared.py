@@ -1,5 +1,6 @@
 """Declared: which outputs may depend on which inputs, through all layers of a model."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +13,15 @@ from tfblock_cli.spec.settings import Declaration, OfModel
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The visible pairs of each layer, first to last. A box of which no layers are known is one layer."""
+    """The visible pairs of each layer, first to last. A box of which no layers are known is one layer.
+
+    Attributes:
+        layers: Their patterns.
+        at_least: So many inputs, its own the last of them, an output must see; None: all that it may.
+    """
 
     layers: tuple[Pattern, ...]
+    at_least: int | None = None
 
     @property
     def words(self) -> str:
@@ -55,6 +62,12 @@ class Declared:
             reached_TT = (seen_TT.double() @ reached_TT.double()) > 0
         return reached_TT
 
+    def must_TT(self, seq_len: int) -> Tensor:
+        """Whether output i has to depend on input j, (T, T)."""
+        n = torch.arange(seq_len)
+        near_TT = (n[:, None] - n[None, :]).abs() < (seq_len if self.at_least is None else self.at_least)
+        return self.reach_TT(seq_len) & near_TT
+
 
 def visible_TT(pattern: Pattern, seq_len: int) -> Tensor:
     """Whether query i sees key j in one layer: (T, T), bool."""
@@ -85,6 +98,11 @@ def of_model(declare: Declaration, model: ModelSpec) -> Declared:
     return Declared(tuple(Causal() if isinstance(pattern, Bidirectional) else pattern for pattern in patterns))
 
 
-def of_box(declare: Declaration) -> Declared:
-    """What was declared of a model whose layers are not known, as a whole; causal unless said otherwise."""
-    return CAUSAL if isinstance(declare, OfModel) else Declared((declare,))
+def of_box(declare: Declaration, windows: Collection[int] = ()) -> Declared:
+    """What was declared of a model whose layers are not known, as a whole; causal unless said otherwise.
+
+    Args:
+        declare: The declaration.
+        windows: Of some of its layers. Left open how far it reaches, it is held to no more than one of them.
+    """
+    return Declared((Causal(),), min(windows, default=None)) if isinstance(declare, OfModel) else Declared((declare,))

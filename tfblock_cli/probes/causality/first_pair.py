@@ -37,6 +37,10 @@ class Cut:
         return min(self.rows)
 
 
+CLOSER = 8
+"""Cuts that may be tried besides, where the first one that failed lies too far behind its first output."""
+
+
 @dataclass(slots=True)
 class Failures:
     """The cuts that failed: of each the outputs that changed, of the smallest everything.
@@ -59,14 +63,24 @@ class Failures:
         """Whether no cut has failed."""
         return self._first is None
 
-    def first(self) -> Cut:
-        """The one with the smallest k."""
-        assert self._first is not None
-        return self._first
+    def first(self, session: Session, cut: Callable[[int], Cut]) -> Cut:
+        """The one with the smallest k; where cuts were left out, the one between its first output and what that sees.
 
-    def leak(self, probe: str, session: Session, x: Tensor, in_: int) -> Leak:
+        Args:
+            session: It knows which inputs an output may see.
+            cut: Tries one cut more.
+        """
+        first = self._first
+        assert first is not None
+        for _ in range(CLOSER):
+            k = session.first_hidden(first.out)
+            if k >= first.k or not (closer := cut(k)).rows or closer.out > first.out:
+                break
+            first = closer  # a nearer input may have moved an earlier output as well
+        return first
+
+    def leak(self, probe: str, session: Session, x: Tensor, first: Cut, in_: int) -> Leak:
         """The report of the first pair; costs two forward passes to find the stage."""
-        first = self.first()
         rows = {k: self._rows.get(k, frozenset()) for k in self.cuts}
         return Leak(
             probe=probe,

@@ -29,9 +29,9 @@ def gradient_map(session: Session) -> Finding:
     influence_TT = _influence(session, x)
     if influence_TT is None:
         return Finding(verdict="inconclusive", worst=None, message="no gradient reaches the input")
-    reach_TT = session.reach
+    reach_TT, must_TT = session.reach, session.declared.must_TT(session.seq_len)
     for retry in range(RETRIES):
-        if not _dead(influence_TT, reach_TT):
+        if not _dead(influence_TT, must_TT):
             break
         again_TT = _influence(session, session.draw(f"input.{retry}"))
         influence_TT = influence_TT if again_TT is None else influence_TT.maximum(again_TT)
@@ -42,7 +42,7 @@ def gradient_map(session: Session) -> Finding:
     influence_TT = influence_TT / median
     hidden_TT = influence_TT.masked_fill(reach_TT, 0.0)
     tolerance, worst = same_shape(session.dtype), float(hidden_TT.max())
-    nothing, is_finite = _dead(influence_TT, reach_TT), bool(influence_TT.isfinite().all())
+    nothing, is_finite = _dead(influence_TT, must_TT), bool(influence_TT.isfinite().all())
     verdict = worst_of(
         tolerance.judge(worst), "no-flow" if nothing else "clean", "clean" if is_finite else "inconclusive"
     )
@@ -59,7 +59,7 @@ def gradient_map(session: Session) -> Finding:
             message = f"where no gradient may be it is {worst:.1e} of what it is elsewhere: rounding"
         case _:
             message = "no output has a gradient with respect to an input that it may not see; the others are reached"
-            faded = int(((influence_TT == 0) & reach_TT).sum())
+            faded = int(((influence_TT == 0) & must_TT).sum())
             if faded:
                 message += f", but for {faded} pairs whose attention weight is below the smallest number"
     return Finding(
@@ -77,14 +77,18 @@ def _leak(session: Session, x: Tensor, hidden_TT: Tensor, limit: float) -> Leak:
     """The first pair: of the future, found as the other probes find it; of the past only where that is clean."""
     cuts = every(session.seq_len)
     failures = Failures(cuts)
+
+    def cut(k: int) -> Cut:
+        return Cut(k, with_suffix(session, x, k), hidden_TT[:k, k:].amax(1), limit)
+
     for k in cuts:
-        moved = hidden_TT[:k, k:].amax(1)
-        if float(moved.max()) > limit:
-            failures.add(Cut(k, with_suffix(session, x, k), moved, limit))
+        if float(hidden_TT[:k, k:].max()) > limit:
+            failures.add(cut(k))
     if not failures.is_empty:
-        out = failures.first().out
+        first = failures.first(session, cut)
+        out = first.out
         in_ = out + 1 + int((hidden_TT[out, out + 1 :] > limit).nonzero()[0])
-        return failures.leak("gradient_map", session, x, in_)
+        return failures.leak("gradient_map", session, x, first, in_)
     out, in_ = (int(index) for index in (hidden_TT > limit).nonzero()[0])
     return Leak(
         probe="gradient_map",
@@ -140,7 +144,7 @@ def _forward(session: Session, x: Tensor) -> tuple[Tensor, Tensor]:
     return y, leaves[-1]
 
 
-def _dead(influence_TT: Tensor, reach_TT: Tensor) -> str:
+def _dead(influence_TT: Tensor, must_TT: Tensor) -> str:
     """What must be reached and is not: a distance, an output's past, an input; "" if nothing.
 
     Single pairs may be 0 where attention is so sharp that a weight is below the smallest number; whole diagonals,
@@ -148,12 +152,12 @@ def _dead(influence_TT: Tensor, reach_TT: Tensor) -> str:
 
     Args:
         influence_TT: How much output i depends on input j.
-        reach_TT: Whether it may.
+        must_TT: Whether it has to.
     """
     T = len(influence_TT)
-    alive, other_TT = (influence_TT != 0) & reach_TT, reach_TT & ~torch.eye(T, dtype=torch.bool)  # nan is not dead
+    alive, other_TT = (influence_TT != 0) & must_TT, must_TT & ~torch.eye(T, dtype=torch.bool)  # nan is not dead
     for offset in sorted(range(1 - T, T), key=lambda offset: (offset > 0, abs(offset))):
-        if bool(reach_TT.diagonal(offset).any()) and not bool(alive.diagonal(offset).any()):
+        if bool(must_TT.diagonal(offset).any()) and not bool(alive.diagonal(offset).any()):
             where = "before" if offset <= 0 else "behind"
             return f"no output depends on the input {abs(offset)} positions {where} it"
     for i in range(T):

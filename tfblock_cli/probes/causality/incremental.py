@@ -1,13 +1,36 @@
 """Incremental decoding: the same tokens in pieces, with a cache, give the outputs of the full pass."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
+import torch
+from torch import Tensor
+
+from tfblock_cli.probes.causality.first_pair import first_input, where
+from tfblock_cli.probes.causality.pieces import fed, last, schedules, up_to, without_first
+from tfblock_cli.probes.causality.rounding import reference
 from tfblock_cli.probes.causality.session import Session, change_T, size
-from tfblock_cli.probes.causality.verdict import Finding, other_shape, skipped, too_coarse, worst_of
-from tfblock_cli.results.causality import ProbeVerdict
+from tfblock_cli.probes.causality.stage import Pass, first_difference
+from tfblock_cli.probes.causality.verdict import Finding, Tally, same_shape, skipped
+from tfblock_cli.results.causality import Leak
 
-CHUNK = 5
-"""It divides no length that is chosen here."""
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """The first piece whose outputs are not those of the full pass.
+
+    Attributes:
+        schedule: The name of the schedule.
+        pieces: Those of it up to this one.
+        out: The first output that differs.
+        magnitude: By how much, relative to the largest output.
+    """
+
+    schedule: str
+    pieces: Sequence[int]
+    out: int
+    magnitude: float
 
 
 def incremental(session: Session) -> Finding:
@@ -24,65 +47,89 @@ def incremental(session: Session) -> Finding:
             return skipped("the model keeps no key-value cache, or none that is known here")
     except ValueError as error:  # a pattern of ours that forbids one
         return skipped(str(error))
-    if coarse := too_coarse(session.rounding):
-        return skipped(coarse)
     x = session.draw("input")
+    right = reference(session, x)
+    if isinstance(right, str):
+        return skipped(right)
     plans = schedules(session.seq_len, session.declared.reach, mutual)
     if session.subject.single_steps:
         plans = {name: pieces for name, pieces in plans.items() if set(pieces[1:]) <= {1}}
-    session.progress.start(f"incremental, {session.mode_name}", 1 + sum(map(len, plans.values())))
-    y = session(x)
-    largest, tolerance = size(y), other_shape(session.rounding)
-    verdict: ProbeVerdict = "clean"
-    worst, failed = 0.0, ""
+    session.progress.start(f"incremental, {session.mode_name}", sum(map(len, plans.values())))
+    largest, limit, tally = size(right.y), right.tolerance.noise, Tally(right.tolerance)
+    wrong: _Wrong | None = None
     for name, pieces in plans.items():
-        cache, start = session.subject.new_cache(len(x)), 0
-        for piece in pieces:
-            stop = start + piece
-            moved_T = change_T(session.step(x[:, start:stop], cache), y[:, start:stop]) / largest
-            change = float(moved_T.max())
-            found = tolerance.judge(change)
-            if found == "LEAK" and not failed:
-                first = start + int((moved_T > tolerance.noise).nonzero()[0])
-                failed = f"output {first} differs from that of the full pass by {change:.1e} ({name})"
-            verdict = worst_of(verdict, found)
-            worst = change if not change <= worst else worst
-            start = stop
-    match verdict:
+        for start, y in fed(session, x, pieces):
+            stop = start + y.shape[1]
+            moved_T = change_T(y, right.y[:, start:stop]) / largest
+            if tally.add(float(moved_T.max())) == "LEAK" and wrong is None:
+                i = int((moved_T > limit).nonzero()[0])
+                wrong = _Wrong(name, up_to(pieces, stop), start + i, float(moved_T[i]))
+    leak = None
+    match tally.verdict:
         case "LEAK":
-            message = failed
+            assert wrong is not None
+            leak = _leak(session, x, wrong, tally, largest)
+            message = (
+                f"output {leak.out} differs from that of the full pass by {leak.magnitude:.1e}, {wrong.schedule}; "
+                f"the input that makes it differ is {leak.in_} {where(leak)}"
+            )
         case "inconclusive":
             message = "the output holds nan or inf, which no comparison can judge"
         case "noise":
-            message = f"with a cache outputs change by {worst:.1e} of the largest one: more than rounding should"
+            message = f"with a cache outputs change by {tally.worst:.1e} of the largest one: more than rounding should"
         case _:
             message = f"with a cache all outputs are those of the full pass ({'; '.join(plans)})"
-    return Finding(verdict=verdict, worst=worst, limit=tolerance.noise, message=message)
+    return Finding(verdict=tally.verdict, worst=tally.worst, limit=limit, message=message, leak=leak)
 
 
-def schedules(seq_len: int, reach: int | None = None, mutual: int = 1) -> Mapping[str, tuple[int, ...]]:
-    """The pieces of each way to come to T tokens. Tokens that see each other come together, in the first piece.
+def _leak(session: Session, x: Tensor, wrong: _Wrong, tally: Tally, largest: float) -> Leak:
+    """The output, and the input that makes it differ: one ahead of it in either pass, else one in the cache."""
+    pieces, out, limit = wrong.pieces, wrong.out, tally.tolerance.noise
+    stop = sum(pieces)
+    start, tokens = stop - pieces[-1], x[:, :stop]
+    y = last(session, tokens, pieces).run()
+    whole = session(x)
+    other = torch.cat((x[:, : out + 1], session.redraw(x[:, out + 1 :], "ahead")), dim=1)
+    mutual = session.declared.mutual or 0
+    prefix = mutual if mutual > 1 else 0  # it has to come in one piece
 
-    Args:
-        seq_len: T.
-        reach: The inputs that an output may see, if not all.
-        mutual: So many tokens from the first one see each other.
-    """
-    first = max(mutual, 1)
-    ways = {
-        "token by token": (first, 1),
-        "half, then token by token": (max(seq_len // 2, first), 1),
-        f"chunks of {CHUNK}": (max(CHUNK, first), CHUNK),
-    }
-    if reach is not None and 2 * (reach + 2) < seq_len:
-        ways["chunks longer than the window"] = (max(reach + 2, first), reach + 2)
+    def ahead(j: int) -> bool:
+        """Whether the output of the full pass changes when the inputs behind it, up to j, are replaced."""
+        z = torch.cat((other[:, : j + 1], x[:, j + 1 :]), dim=1)
+        return float(change_T(session(z), whole)[out]) / largest > same_shape(session.dtype).noise
+
+    def ahead_in_chunk(j: int) -> bool:
+        """Whether that of the chunk does."""
+        z = torch.cat((other[:, : j + 1], x[:, j + 1 :]), dim=1)
+        moved_T = change_T(last(session, z, pieces).run(), y)
+        return float(moved_T[out - start]) / largest > same_shape(session.dtype).noise
+
+    def behind(n: int) -> bool:
+        """Whether the output still differs from that of a full pass when the cache holds n tokens."""
+        since = start - n
+        y = last(session, tokens[:, since:], without_first(pieces, since, max(prefix, 1))).run()
+        moved = change_T(y, session(tokens[:, since:])[:, n:])[out - start]
+        return float(moved) / largest > limit
+
+    T = session.seq_len
+    if out + 1 < T and ahead(T - 1):
+        shape, in_ = "ahead without a cache", first_input(out + 1, T, ahead)
+    elif out + 1 < stop and ahead_in_chunk(stop - 1):
+        shape, in_ = "ahead in its chunk", first_input(out + 1, stop, ahead_in_chunk)
     else:
-        ways["two chunks after a short one"] = (max(2, first), max((seq_len - 1) // 2, 1))
-    return {name: tuple(_pieces(seq_len, *sizes)) for name, sizes in ways.items()}
-
-
-def _pieces(seq_len: int, first: int, then: int) -> Iterator[int]:
-    start, piece = 0, first
-    while start < seq_len:
-        yield min(piece, seq_len - start)
-        start, piece = start + piece, then
+        n = first_input(min(prefix, start), start + 1, behind)
+        shape, in_ = "behind a cache", start - n if n else out
+    return Leak(
+        probe="incremental",
+        mode=session.mode_name,
+        out=out,
+        in_=in_,
+        magnitude=wrong.magnitude,
+        cuts=tally.leaks,
+        cuts_total=tally.tried,
+        counted="chunks",
+        stage=first_difference(
+            session, Pass(partial(session, x), T, slice(start, stop)), last(session, tokens, pieces), limit
+        ),
+        shape=shape,
+    )

@@ -11,7 +11,7 @@ SMALLEST, LARGEST = 37, 128
 """Of the small length: prime and above the usual blocks of 16 and 32; up to 128 what every cut costs is seconds."""
 
 
-def small_length(declared: Declared, dimensions: Collection[int], longest: int) -> int:
+def small_length(declared: Declared, dimensions: Collection[int], longest: int, chunks: Collection[int] = ()) -> int:
     """At least 37, longer than what any output may see, and equal to no other dimension.
 
     A leak that waits for T > window is silent below, and an axis of the same length could be mistaken for time.
@@ -21,15 +21,22 @@ def small_length(declared: Declared, dimensions: Collection[int], longest: int) 
         declared: With the windows.
         dimensions: Of the model and the batch.
         longest: That the model takes.
+        chunks: Numbers of tokens behind which the model computes otherwise. Two of each fit in, or one; what is longer
+            than 128 does not count.
     """
     reach = declared.reach or 0
     if reach + 2 > LARGEST:
         single = [pattern.reach or 0 for pattern in declared.layers]
         reach = max((window for window in single if window + 2 <= LARGEST), default=0)
     mutual = declared.mutual or 0
-    at_least = max(SMALLEST, reach + 2, min(mutual + 5, LARGEST))
+    at_least = max(SMALLEST, reach + 2, min(mutual + 5, LARGEST), *(_beyond(chunk) for chunk in chunks))
     length = next(n for n in range(at_least, 10 * at_least) if n not in dimensions)
     return min(length, longest)
+
+
+def _beyond(chunk: int) -> int:
+    """A length at which the third chunk has begun, else the second; 0 where that is too long."""
+    return next((n for n in (2 * chunk + 5, chunk + 5) if n <= LARGEST), 0)
 
 
 def dimensions(model: ModelSpec) -> frozenset[int]:

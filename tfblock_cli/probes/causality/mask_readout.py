@@ -1,15 +1,13 @@
 """Mask read-out: the exact attention weights of every layer and head, against the declared pattern."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from tfblock_cli.probes.causality.cuts import every
 from tfblock_cli.probes.causality.declared import visible_TT, words
-from tfblock_cli.probes.causality.first_pair import shape_of
+from tfblock_cli.probes.causality.first_pair import first_input, shape_of
 from tfblock_cli.probes.causality.gradient_map import RETRIES
-from tfblock_cli.probes.causality.own_attention import attentions, contexts
+from tfblock_cli.probes.causality.own_attention import attentions, weights_LHTT
 from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.verdict import Finding, other_shape, same_shape, skipped, worst_of
 from tfblock_cli.results.causality import Leak
@@ -19,10 +17,10 @@ RARE = 0.01
 
 
 def mask_readout(session: Session) -> Finding:
-    """Attention is linear in its values, so values that are 1 at one key read the weights of that key out.
+    """The weight of every key in every query, head and layer, read out in T / E forward passes, with any kernel.
 
-    E keys at a time: T / E forward passes, with any kernel. It sees a window of one key too many in one head of one
-    layer, a key that is hidden though it should not be, and a mask that comes after the softmax.
+    It sees a window of one key too many in one head of one layer, a key that is hidden though it should not be, and a
+    mask that comes after the softmax.
     """
     layers = attentions(session)
     if not layers:
@@ -31,19 +29,20 @@ def mask_readout(session: Session) -> Finding:
     if len(patterns) == 1:  # declared as a whole: what no layer may see, the model may not
         patterns *= len(layers)
     seen_LTT = torch.stack([visible_TT(pattern, session.seq_len) for pattern in patterns])
-    weights_LHTT = _weights(session, "input")
-    is_finite = bool(weights_LHTT.isfinite().all())
-    hidden_LHTT = weights_LHTT.masked_fill(seen_LTT[:, None], 0.0)
+    x = session.draw("input")
+    read_LHTT = weights_LHTT(session, x)
+    is_finite = bool(read_LHTT.isfinite().all())
+    hidden_LHTT = read_LHTT.masked_fill(seen_LTT[:, None], 0.0)
     tolerance, worst = same_shape(session.dtype), float(hidden_LHTT.max())
-    total = float((weights_LHTT.sum(-1) - 1).abs().max())
-    nothing = _dead(session, weights_LHTT, seen_LTT)
+    nothing = _dead(session, read_LHTT, seen_LTT)
+    lost, lost_to = _lost(session, x, read_LHTT)
     verdict = worst_of(
         tolerance.judge(worst),
-        "LEAK" if total > other_shape(session.dtype).noise else "clean",
-        "no-flow" if nothing else "clean",
+        "LEAK" if lost_to else "clean",
+        "no-flow" if nothing or lost else "clean",
         "clean" if is_finite else "inconclusive",
     )
-    leak = None
+    leak, limit = None, tolerance.noise
     match verdict:
         case "LEAK" if tolerance.judge(worst) == "LEAK":
             leak, layer, head = _leak(session, hidden_LHTT, tolerance.noise)
@@ -53,52 +52,31 @@ def mask_readout(session: Session) -> Finding:
                 f"key {leak.in_}, which {words(patterns[layer])} hides; {extra} weights in all are where none may be"
             )
         case "LEAK":
-            message = f"the weights of a query add up to 1 only within {total:.1e}"
+            assert lost_to is not None
+            leak, message, worst, limit = lost_to, lost, lost_to.magnitude, other_shape(session.dtype).noise
         case "no-flow":
-            message = nothing
+            message = lost or nothing
         case "inconclusive":
             message = "a weight is nan or inf, which no comparison can judge"
         case "noise":
             message = f"hidden keys get {worst:.1e} of the weight: rounding"
         case _:
-            L, H = weights_LHTT.shape[:2]
+            L, H = read_LHTT.shape[:2]
             message = f"the weights of all {L} x {H} heads are 0 where the pattern hides, and add up to 1"
-    return Finding(verdict=verdict, worst=worst, limit=tolerance.noise, message=message, leak=leak)
+    return Finding(verdict=verdict, worst=worst, limit=limit, message=message, leak=leak)
 
 
-def _weights(session: Session, name: str) -> Tensor:
-    """The weights of every layer and head, (L, H, T, T), in float64 on the CPU. Heads that are missing count as 0."""
-    x, T = session.draw(name), session.seq_len
-    E = attentions(session)[0].qkv.out_features // sum(attentions(session)[0].n_heads)
-    session.progress.start(f"mask read-out, {session.mode_name}", -(-T // E))
-    pieces = [
-        torch.stack([context_BHTE[0] for context_BHTE in contexts(session, x, _one_hot(start))])
-        for start in range(0, T, E)
-    ]
-    return torch.cat(pieces, dim=-1)[..., :T].cpu().double()
-
-
-def _one_hot(start: int) -> Callable[[Tensor], Tensor]:
-    """Values (B, K, S, E) whose entry e is 1 at the key start + e and 0 at all others."""
-
-    def values(v_BKSE: Tensor) -> Tensor:
-        S, E = v_BKSE.shape[2:]
-        one_hot_SE = torch.arange(S)[:, None] == start + torch.arange(E)
-        return one_hot_SE.to(v_BKSE.device, v_BKSE.dtype).expand(v_BKSE.shape)
-
-    return values
-
-
-def _dead(session: Session, weights_LHTT: Tensor, seen_LTT: Tensor) -> str:
+def _dead(session: Session, read_LHTT: Tensor, seen_LTT: Tensor) -> str:
     """Which head of which layer misses what it may see, with any content; "" if none does.
 
     A weight may be below the smallest number by chance. Where that is rare, a weight that is 0 in every draw is none;
     where it is not, as with weights as they are and far too large, nothing can be said.
     """
-    seen_LHTT = seen_LTT[:, None].expand(weights_LHTT.shape)
-    if not bool(((weights_LHTT == 0) & seen_LHTT).any()):
+    seen_LHTT = seen_LTT[:, None].expand(read_LHTT.shape)
+    if not bool(((read_LHTT == 0) & seen_LHTT).any()):
         return ""
-    draws = torch.stack([weights_LHTT, *(_weights(session, f"input.{retry}") for retry in range(RETRIES))])
+    again = (weights_LHTT(session, session.draw(f"input.{retry}")) for retry in range(RETRIES))
+    draws = torch.stack([read_LHTT, *again])
     alive_LHTT = draws.amax(0) != 0
     by_chance = float((draws[:, alive_LHTT & seen_LHTT] == 0).double().mean())
     missing = (seen_LHTT & ~alive_LHTT).nonzero().tolist()
@@ -109,6 +87,45 @@ def _dead(session: Session, weights_LHTT: Tensor, seen_LTT: Tensor) -> str:
             f"{len(missing)} such weights in all"
         )
     return ""
+
+
+def _lost(session: Session, x: Tensor, read_LHTT: Tensor) -> tuple[str, Leak | None]:
+    """Which query's weights do not add up to 1, "" if all do; and the later input that takes some, if one does.
+
+    Behind a softmax that the mask comes after, what a hidden key gets is taken from the others.
+    """
+    off_LHT = (read_LHTT.sum(-1) - 1).abs()
+    wrong_LTH = (off_LHT > other_shape(session.dtype).noise).movedim(1, 2)
+    if not bool(wrong_LTH.any()):
+        return "", None
+    layer, out, head = (int(n) for n in wrong_LTH.nonzero()[0])
+    stage, T = f"blocks.{layer}.attention", session.seq_len
+    lost = (
+        f"{stage} head {head}: the weights of query {out} add up to {float(read_LHTT[layer, head, out].sum()):.3g}, "
+        "not to 1"
+    )
+    other = session.redraw(x, "weights")
+
+    def moved(j: int) -> bool:
+        z = torch.cat((x[:, : out + 1], other[:, out + 1 : j + 1], x[:, j + 1 :]), dim=1)
+        return not torch.equal(weights_LHTT(session, z)[layer, head, out], read_LHTT[layer, head, out])
+
+    if out == T - 1 or not moved(T - 1):
+        return lost, None
+    in_ = first_input(out + 1, T, moved)
+    leak = Leak(
+        probe="mask_readout",
+        mode=session.mode_name,
+        out=out,
+        in_=in_,
+        magnitude=float(off_LHT[layer, head, out]),
+        cuts=int(wrong_LTH.sum()),
+        cuts_total=wrong_LTH.numel(),
+        counted="queries",
+        stage=stage,
+        shape="weights that are lost",
+    )
+    return f"{lost}, and change when input {in_} is replaced", leak
 
 
 def _leak(session: Session, hidden_LHTT: Tensor, limit: float) -> tuple[Leak, int, int]:

@@ -77,14 +77,18 @@ def in_full(trial: Trial) -> Iterator[Step]:
     yield Step(trial, subject, EVAL, exact, (*EVERYWHERE, partial(suffix_cuts, cuts=every)))
     yield Step(trial, subject, EVAL_GRAD, exact, (gradient_map,))
     yield Step(trial, subject, EVAL, exact, (partial(truncation, cuts=every), incremental, *_own(trial, subject)))
+    yield from _foreign_padding(trial, subject, exact)
     yield Step(trial, subject, EVAL_GRAD, exact, (briefly,))
     yield Step(trial, subject, TRAIN, exact, (*EVERYWHERE, briefly))
     for other in others:
         yield Step(trial, other, EVAL, exact, (*EVERYWHERE, briefly, incremental, *_own(trial, other)))
+        yield from _foreign_padding(trial, other, exact)
         yield Step(trial, other, EVAL_GRAD, exact, (briefly,))
         yield Step(trial, other, TRAIN, exact, (*EVERYWHERE, briefly))
+    # with a foreign module a tolerance for other shapes in any dtype but the most exact one is a guess
+    pieces = (partial(truncation, cuts=every), incremental) if isinstance(subject.module, Decoder) else ()
     for dtype in dtypes:
-        yield Step(trial, subject, EVAL, dtype, (preflight, briefly))
+        yield Step(trial, subject, EVAL, dtype, (preflight, briefly, *pieces))
 
 
 def on_a_ladder(trial: Trial, budget: int) -> Iterator[Step]:
@@ -92,7 +96,7 @@ def on_a_ladder(trial: Trial, budget: int) -> Iterator[Step]:
 
     Naming a leak's pair and stage comes on top.
     """
-    left = max(budget - 6, 2)  # four passes of the preflight, and one of each probe without a cut
+    left = max(budget - 8, 2)  # four passes of the preflight, one of each probe without a cut, in 16 bits two more
     shorter = affordable(trial.seq_len, max(left // 4, 1))
     some = affordable(trial.seq_len, left - len(shorter))
     for dtype in trial.dtypes:
@@ -112,6 +116,16 @@ def _own(trial: Trial, subject: Subject) -> Iterator[Probe]:
         yield from (mask_readout, head_groups, padding)
         if isinstance(subject.module.spec.position, RoPE):
             yield rope_shift
+
+
+def _foreign_padding(trial: Trial, subject: Subject, dtype: torch.dtype) -> Iterator[Step]:
+    """Of a module that is not ours: where it can be told about padding, or is known to be one that cannot.
+
+    In float32 where it casts to that anyway: float64's smallest number, with which transformers masks, is -inf in a
+    softmax in float32, and a row of the padding that sees nothing is nan.
+    """
+    if not isinstance(subject.module, Decoder) and (subject.takes_padding or subject.untold):
+        yield Step(trial, subject, EVAL, dtype if subject.narrowest == torch.float64 else torch.float32, (padding,))
 
 
 def nothing_to_cut(session: Session) -> Finding:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -10,9 +11,12 @@ from torch import Tensor
 from tfblock_cli.modules.chunk import Chunk
 from tfblock_cli.modules.decoder import Decoder
 from tfblock_cli.modules.tables import Tables
-from tfblock_cli.probes.causality.own_attention import attentions
+from tfblock_cli.probes.causality.first_pair import where
+from tfblock_cli.probes.causality.own_attention import attentions, weights_LHTT
 from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.stage import Pass, first_difference
 from tfblock_cli.probes.causality.verdict import Finding, Tolerance, other_shape, skipped
+from tfblock_cli.results.causality import Leak
 from tfblock_cli.spec.position import RoPE
 
 SHIFT = 1000
@@ -51,9 +55,47 @@ def rope_shift(session: Session) -> Finding:
     tolerance = ANGLES if y.element_size() == 8 else other_shape(y.dtype)
     verdict = tolerance.judge(moved)
     message = f"all positions + {SHIFT} change outputs by {moved:.1e}, twice the distances by {stretched:.1e}"
-    if verdict == "clean" and stretched <= tolerance.noise and session.seq_len > 2:
-        return Finding(verdict="no-flow", worst=moved, limit=tolerance.noise, message=f"no position is used: {message}")
-    return Finding(verdict=verdict, worst=moved, limit=tolerance.noise, message=message)
+    leak = None
+    if verdict == "LEAK":
+        leak = _leak(session, x, decoder, tolerance.noise)
+        message += f"; the weight of input {leak.in_} in output {leak.out} is another one {where(leak)}"
+    elif verdict == "clean" and stretched <= tolerance.noise and session.seq_len > 2:
+        verdict, message = "no-flow", f"no position is used: {message}"
+    return Finding(verdict=verdict, worst=moved, limit=tolerance.noise, message=message, leak=leak)
+
+
+def _leak(session: Session, x: Tensor, decoder: Decoder, limit: float) -> Leak:
+    """The first query and key whose weight is another one where both stand further back.
+
+    No output sees what it may not but where it stands. Where all weights agree, the first output that changes stands
+    for both.
+    """
+    y, before_LHTT = session(x), weights_LHTT(session, x)
+    with _shifted(decoder):
+        moved_T, after_LHTT = change_T(session(x), y) / size(y), weights_LHTT(session, x)
+    change_TT = (after_LHTT - before_LHTT).abs().amax((0, 1))
+    wrong = (change_TT > limit).nonzero().tolist()
+    first = int((moved_T > limit).nonzero()[0])
+    out, in_ = wrong[0] if wrong else (first, first)
+
+    def shifted() -> Tensor:
+        with _shifted(decoder):
+            return session(x)
+
+    rows = slice(0, session.seq_len)
+    one, other = (Pass(run, session.seq_len, rows) for run in (partial(session, x), shifted))
+    return Leak(
+        probe="rope_shift",
+        mode=session.mode_name,
+        out=out,
+        in_=in_,
+        magnitude=float(change_TT[out, in_]) if wrong else float(moved_T[out]),
+        cuts=int((moved_T > limit).sum()),
+        cuts_total=session.seq_len,
+        counted="outputs",
+        stage=first_difference(session, one, other, limit),
+        shape="absolute position",
+    )
 
 
 @contextmanager

@@ -1,9 +1,12 @@
 """Self-test: the checker is asked about models whose causality is known, and must be right about each."""
 
+from collections.abc import Sequence
+
 import torch
 
 from tfblock_cli.modules.initialization import generator
 from tfblock_cli.probes.causality.check import check
+from tfblock_cli.probes.causality.session import Mode
 from tfblock_cli.probes.causality.zoo import ZOO
 from tfblock_cli.probes.causality.zoo.parts import Specimen, T, Wanted
 from tfblock_cli.results.causality import CausalityData, Control, ProbeRow
@@ -48,8 +51,8 @@ def ask(specimen: Specimen, family: str, seed: int) -> Control:
     """What the protocol says of one model, and whether that is right."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, f"zoo.{specimen.name}").initial_seed())
-        probes = {wanted.probe for wanted in specimen.wanted}  # of a correct model, all
-        data = check([specimen.subject()], declared=specimen.declared, seq_len=T, seed=seed, only=probes)
+        only = _Once(specimen.wanted) if specimen.wanted else ()  # of a correct model, all
+        data = check([specimen.subject()], declared=specimen.declared, seq_len=T, seed=seed, only=only)
     if not specimen.wanted:
         return _correct(specimen, family, data)
     first, *_ = specimen.wanted
@@ -62,6 +65,28 @@ def ask(specimen: Specimen, family: str, seed: int) -> Control:
         found=row.verdict if row else "not run",
         caught=all((found := _row(data, wanted)) and found.verdict == wanted.verdict for wanted in specimen.wanted),
         worst=row.worst if row else None,
+    )
+
+
+class _Once:
+    """Asks for each of the rows that are wanted, and for no other."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.open = list(wanted)
+
+    def __call__(self, name: str, mode: Mode, dtype: torch.dtype) -> bool:
+        """Whether it is one that is still to come."""
+        found = [wanted for wanted in self.open if _fits(wanted, name, mode.name(""), str(dtype))]
+        self.open = [wanted for wanted in self.open if wanted not in found]
+        return bool(found)
+
+
+def _fits(wanted: Wanted, name: str, mode: str, dtype: str) -> bool:
+    """Whether a row is of the probe's name, mode and dtype. The mode is whole words: eval is not eval, grad."""
+    return (
+        name == wanted.probe
+        and (not wanted.mode or mode == wanted.mode)
+        and (not wanted.dtype or dtype.removeprefix("torch.") == wanted.dtype)
     )
 
 
@@ -81,17 +106,8 @@ def _correct(specimen: Specimen, family: str, data: CausalityData) -> Control:
 
 
 def _row(data: CausalityData, wanted: Wanted) -> ProbeRow | None:
-    """The first of the probe's name, mode and dtype. The mode is whole words: eval is not eval, grad."""
-    return next(
-        (
-            row
-            for row in data.probes
-            if row.name == wanted.probe
-            and (not wanted.mode or _mode(row) == wanted.mode)
-            and (not wanted.dtype or row.dtype == wanted.dtype)
-        ),
-        None,
-    )
+    """The first that fits."""
+    return next((row for row in data.probes if _fits(wanted, row.name, _mode(row), row.dtype)), None)
 
 
 def _mode(row: ProbeRow) -> str:

@@ -66,6 +66,10 @@ class Session:
         """Which of the outputs before k may not see any input from k on: (k,), bool."""
         return self._furthest[:k] < k
 
+    def first_hidden(self, out: int) -> int:
+        """The first input from which on an output may see none; T where it may see all."""
+        return int(self._furthest[out]) + 1
+
     @property
     def mode_name(self) -> str:
         """As reports have it."""
@@ -87,19 +91,19 @@ class Session:
 
         Args:
             x: The input.
-            padding: Tokens at the left of each sequence that mean nothing, (B,); our own decoder only.
+            padding: Tokens at the left of each sequence that mean nothing, (B,); of a subject that can be told.
         """
         if padding is None:
             return self.recorded(x).detach().clone()  # some models write every output into one buffer
         self.forwards += 1
-        y = self.subject.read(self.subject.module(x, padding=padding))
+        y = self.subject.padded(x, padding)
         self.progress.advance()
         return y.detach()
 
-    def step(self, x: Tensor, cache: Any) -> Tensor:
-        """One forward pass of tokens that follow those in the cache."""
+    def step(self, x: Tensor, cache: Any, padding: Tensor | None = None) -> Tensor:
+        """One forward pass of tokens that follow those in the cache; padding is told with the first ones."""
         self.forwards += 1
-        y = self.subject.step(x, cache)
+        y = self.subject.step(x, cache, padding)
         self.progress.advance()
         return y.detach()
 

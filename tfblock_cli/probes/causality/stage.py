@@ -1,7 +1,8 @@
 """The stage of a leak: the first module whose inputs before the cut agree while its output differs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -14,8 +15,24 @@ _TIME = {1: (0,), 2: (1, 0), 3: (1, 0, 2), 4: (2, 1, 0, 3)}
 """By number of dimensions, where the positions are looked for: (B, T, D) and (B, H, T, E) before other layouts."""
 
 
+class Pass(NamedTuple):
+    """A forward pass, to be run, and the positions of it that must be those of another one.
+
+    Attributes:
+        run: Runs it.
+        seq_len: How many positions it has; the axis of time is known by its length.
+        rows: Those that are compared.
+        sample: The place in the batch of the one that is compared; None: all are.
+    """
+
+    run: Callable[[], Tensor]
+    seq_len: int
+    rows: slice
+    sample: int | None = None
+
+
 class _Call(NamedTuple):
-    """One call of one module, cut off at k."""
+    """One call of one module, at the positions that are compared."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -32,29 +49,41 @@ def first_stage(session: Session, x: Tensor, z: Tensor, k: int, limit: float) ->
         k: The cut.
         limit: The largest relative change that is none.
     """
-    for one, other in zip(_calls(session, x, k), _calls(session, z, k), strict=False):
-        if one.name != other.name:
-            return None  # the two inputs took different ways through the model
-        if _agree(one.inputs, other.inputs, limit) and not _agree(one.outputs, other.outputs, limit):
-            return one.name or ROOT
+    one, other = (Pass(partial(session, input_), input_.shape[1], slice(k)) for input_ in (x, z))
+    return first_difference(session, one, other, limit)
+
+
+def first_difference(session: Session, one: Pass, other: Pass, limit: float) -> str | None:
+    """The same, of any two passes: one with a cache and one without, one with padding and one without.
+
+    Args:
+        session: An open one.
+        one: A pass.
+        other: One that must give the same.
+        limit: The largest relative change that is none.
+    """
+    for a, b in zip(_calls(session, one), _calls(session, other), strict=False):
+        if a.name != b.name:
+            return None  # the two took different ways through the model
+        if _agree(a.inputs, b.inputs, limit) and not _agree(a.outputs, b.outputs, limit):
+            return a.name or ROOT
     return None
 
 
-def _calls(session: Session, x: Tensor, k: int) -> list[_Call]:
+def _calls(session: Session, asked: Pass) -> list[_Call]:
     """Every call in the order in which calls end: children before the module that they are in."""
     calls: list[_Call] = []
-    seq_len = x.shape[1]
 
     def note(name: str, args: Any, kwargs: Any, output: Any) -> None:
-        outputs = (part for tensor in _tensors(output) if (part := _before(tensor, k, seq_len)) is not None)
+        outputs = (part for tensor in _tensors(output) if (part := _at(tensor, asked)) is not None)
         inputs = (
-            tensor.detach().clone() if (part := _before(tensor, k, seq_len)) is None else part
+            tensor.detach().clone() if (part := _at(tensor, asked)) is None else part
             for tensor in _tensors((args, kwargs))
         )
         calls.append(_Call(name, tuple(inputs), tuple(outputs)))
 
     with _listening(session.subject.module, note):
-        session(x)
+        asked.run()
     return calls
 
 
@@ -86,11 +115,14 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _before(tensor: Tensor, k: int, seq_len: int) -> Tensor | None:
-    """A copy of the positions before k; None for a tensor without positions. The axis is known by its length."""
+def _at(tensor: Tensor, asked: Pass) -> Tensor | None:
+    """A copy of the positions that are compared; None for a tensor without positions."""
+    if asked.sample is not None and tensor.dim() > 1 and tensor.shape[0] > asked.sample:
+        tensor = tensor.narrow(0, asked.sample, 1)
     for axis in _TIME.get(tensor.dim(), ()):
-        if tensor.shape[axis] == seq_len:
-            return tensor.detach().narrow(axis, 0, k).clone()
+        if tensor.shape[axis] == asked.seq_len:
+            start, stop, _ = asked.rows.indices(asked.seq_len)
+            return tensor.detach().narrow(axis, start, stop - start).clone()
     return None
 
 

@@ -55,9 +55,9 @@ def suffix_cuts(
     leak = None
     match verdict:
         case "LEAK":
-            first = failures.first()
+            first = failures.first(session, lambda k: _cut(session, x, y, k))
             in_ = first_input(first.k, session.seq_len, lambda j: _moved(session, x, y, first, j))
-            leak = failures.leak("suffix_cuts", session, x, in_)
+            leak = failures.leak("suffix_cuts", session, x, first, in_)
             message = f"output {leak.out} changes when input {leak.in_} is replaced {where(leak)}"
         case "no-flow":
             message = f"output {silent[0]} stays the same whatever stands at its own position and behind"
@@ -74,6 +74,13 @@ def suffix_cuts(
 def with_suffix(session: Session, x: Tensor, k: int, draw: int = 0, scale: float = 1.0) -> Tensor:
     """x[:k], then fresh content. Every cut and draw has its own, so that no single value decides."""
     return torch.cat((x[:, :k], session.redraw(x[:, k:], f"suffix.{draw}.{k}", scale)), dim=1)
+
+
+def _cut(session: Session, x: Tensor, y: Tensor, k: int) -> Cut:
+    """One cut more, of the first draw."""
+    z = with_suffix(session, x, k)
+    moved_T = change_T(session(z), y)[:k] / size(y)
+    return Cut(k, z, moved_T * session.hidden(k).to(y.device), same_shape(session.dtype).noise)
 
 
 def _moved(session: Session, x: Tensor, y: Tensor, cut: Cut, j: int) -> bool:

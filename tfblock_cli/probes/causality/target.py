@@ -21,10 +21,12 @@ from tfblock_cli.probes.target import expect_weights, from_target, narrowest, of
 from tfblock_cli.results.causality import CausalityData
 from tfblock_cli.results.progress import Progress
 from tfblock_cli.results.result import Result
+from tfblock_cli.spec.attention import Documents
 from tfblock_cli.spec.target import TargetExperiment
 
 LONGEST = 4096
 """Of a small length; what the module takes is not known before it is tried."""
+HOW_FAR = "how far back it has to see beyond that was not declared, and is not checked (--declare window=W, or causal)"
 ROUND = (64, 128)
 """Small lengths for a module that refuses odd ones."""
 
@@ -65,7 +67,7 @@ def run_module(
     """
     target, where = experiment.target, type(module).__name__
     expect_weights(module, where)
-    subject = of_module(module, target.vocab_size, target.d_model, target.output_key)
+    subject = of_module(module, target.vocab_size, target.d_model, target.output_key, target.chunk)
     with rescaled(module, experiment.seed) if experiment.causality.weights == "rescaled" else nullcontext():
         data = ask((subject,), experiment, where=where, progress=progress)
     asked = experiment.model_dump()
@@ -84,9 +86,11 @@ def ask(
     settings, seq_len = experiment.causality, experiment.input.seq_len
     subjects = tuple(tried(subject, seq_len, where) for subject in subjects)
     subjects = tuple(replace(subject, narrowest=narrowest(subject, seq_len)) for subject in subjects)
-    declared = of_box(settings.declare)
+    if isinstance(settings.declare, Documents):
+        subjects = tuple(subject.packed(settings.declare) for subject in subjects)
+    declared = of_box(settings.declare, subjects[0].windows)
     small = next(length for length in _small_lengths(subjects[0], declared, seq_len) if _takes(subjects[0], length))
-    return check(
+    data = check(
         subjects,
         declared=declared,
         seq_len=seq_len,
@@ -96,6 +100,21 @@ def ask(
         budget=settings.budget,
         progress=progress,
     )
+    if declared.at_least is not None and declared.at_least < small:
+        data = replace(data, notes=(*data.notes, f"it has a window of {declared.at_least}: {HOW_FAR}"))
+    notes, not_proven = _on_chunks(subjects[0].chunks, small, seq_len)
+    return replace(data, notes=(*data.notes, *notes), not_proven=(*data.not_proven, *not_proven))
+
+
+def _on_chunks(chunks: Mapping[str, int], small: int, seq_len: int) -> tuple[list[str], list[str]]:
+    """Which chunks the lengths exceed, and which they do not."""
+    exceeded = [f"{name} {chunk}" for name, chunk in chunks.items() if chunk < small]
+    notes = [f"every cut was tried at T={small}, which exceeds {', '.join(exceeded)}"] if exceeded else []
+    return notes, [
+        f"what comes behind {name} {chunk} (--seq {chunk + 5})"
+        for name, chunk in chunks.items()
+        if chunk >= max(small, seq_len)
+    ]
 
 
 def answer(data: CausalityData, experiment: Mapping[str, Any]) -> Result[CausalityData]:
@@ -109,7 +128,9 @@ def _small_lengths(subject: Subject, declared: Declared, seq_len: int) -> Iterat
     """Of lengths at which every cut can be tried, best first; the experiment's own is always taken."""
     if seq_len > 1 and subject.vocab_size != 1:
         sizes = {size for parameter in subject.module.parameters() for size in parameter.shape}
-        yield small_length(declared, {BATCH_SIZE, subject.vocab_size, subject.d_model, *sizes}, LONGEST)
+        others = {BATCH_SIZE, subject.vocab_size, subject.d_model, *sizes}
+        yield small_length(declared, others, LONGEST, subject.chunks.values())
+        yield small_length(declared, others, LONGEST)
         yield from (length for length in ROUND if length < seq_len)
     yield seq_len
 

@@ -43,20 +43,40 @@ def other_shape(dtype: torch.dtype) -> Tolerance:
     return Tolerance(1e-12, 1e-10) if dtype == torch.float64 else Tolerance(1e-5, 1e-4)
 
 
-def too_coarse(dtype: torch.dtype) -> str:
-    """Why nothing can be said across lengths in a dtype, or "": in 16 bits correct models differ by a percent."""
-    if torch.finfo(dtype).bits > 16:
-        return ""
-    name = str(dtype).removeprefix("torch.")
-    return f"rounding in {name} is as large as many a leak, so another length tells nothing; float64 is asked as well"
-
-
 _RANK: tuple[ProbeVerdict, ...] = ("skipped", "clean", "noise", "inconclusive", "no-flow", "LEAK")
 
 
 def worst_of(*verdicts: ProbeVerdict) -> ProbeVerdict:
     """The one that outranks the others: a leak stays a leak, whatever else could not be judged."""
     return max(verdicts, key=_RANK.index, default="clean")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one comparison after the other amounts to.
+
+    Attributes:
+        tolerance: Of each of them.
+        verdict: The gravest so far.
+        worst: The largest change so far; nan is larger than any number.
+        tried: How many there were.
+        leaks: How many of them leak.
+    """
+
+    tolerance: Tolerance
+    verdict: ProbeVerdict = "clean"
+    worst: float = 0.0
+    tried: int = 0
+    leaks: int = 0
+
+    def add(self, change: float) -> ProbeVerdict:
+        """The verdict on one more relative change."""
+        found = self.tolerance.judge(change)
+        self.verdict = worst_of(self.verdict, found)
+        self.worst = self.worst if change <= self.worst or math.isnan(self.worst) else change
+        self.tried += 1
+        self.leaks += found == "LEAK"
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

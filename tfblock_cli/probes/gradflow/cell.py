@@ -3,20 +3,23 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from math import hypot, inf, isfinite, nan, sqrt
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tfblock_cli.account.weights import groups
 from tfblock_cli.modules.decoder import empty
 from tfblock_cli.modules.initialization import Memo, Weights, generator
 from tfblock_cli.modules.norm import LayerNorm, RMSNorm
 from tfblock_cli.modules.stage import record
 from tfblock_cli.probes.inputs import random_input
 from tfblock_cli.spec.experiment import Experiment
-from tfblock_cli.spec.model import BlockSpec
+from tfblock_cli.spec.model import BlockSpec, ModelSpec
+from tfblock_cli.spec.settings import LossName
 from tfblock_cli.spec.size import Weight
 
 NOISE = 0.01
@@ -41,8 +44,8 @@ class Seen:
         noise: The relative change of the output under noise on the weights.
         degeneracy: How much of the loss's gradient the last norm lets through: |d loss / d x| · rms(x) over
             |d loss / d N(x)|, token by token; nan where the stack does not end in a norm.
-        floor: The smallest variance of what a norm takes straight from a sub-layer, over the norm's eps; inf where
-            there is no such norm.
+        floor: The smallest mean square that a norm brings a sub-layer's output to, gains aside: the mean over tokens of
+            var / (var + eps), 1 if eps does not matter; inf where no norm takes such an output by itself.
         cloned: Whether two blocks have the same matrices.
     """
 
@@ -76,7 +79,7 @@ class Model:
         self.weights = Weights(self.decoder, self.spec)
         self.blocks = self.spec.blocks()
         self.cloned: bool | None = None
-        self.groups = [list(_parts(*pair)) for pair in zip(self.decoder.blocks, self.blocks, strict=True)]
+        self.parts = tuple(_parts(self.weights.parameters, self.spec))
 
 
 def measure(experiment: Experiment, memo: Memo | None = None, model: Model | None = None) -> Seen:
@@ -104,42 +107,53 @@ def measure(experiment: Experiment, memo: Memo | None = None, model: Model | Non
         streams[name] = stream_BTD
 
     names = ["embedded", *(f"blocks.{block.index}" for block in model.blocks)]
-    with record(decoder, names, keep), _norm_inputs(model) as variances, _last_norm(model) as last:
+    with record(decoder, names, keep), _branch_squares(model) as squares, _last_norm(model) as last:
         loss = loss_of(decoder(x), experiment)
     loss.backward()  # type: ignore[no-untyped-call]
-    source = decoder.embed.weight if has_vocabulary else x
-    head = decoder.head.weight if has_vocabulary and not model.spec.tie_embeddings else None
-    embedded, *behind = streams.values()
-    stream_LBTD = torch.stack([stream_BTD.detach() for stream_BTD in behind]).double()
-    groups = tuple(map(_groups, model.groups))
+    _, *behind = streams.values()
+    stream_LBTD = torch.stack([stream_BTD.detach() for stream_BTD in behind])
+    size_L = torch.linalg.vector_norm(stream_LBTD, dim=(1, 2, 3), dtype=torch.float64)
+    of_groups = _groups(model)
+    source, head, embedded, *hidden = gradient_norms(
+        [
+            decoder.embed.weight.grad if has_vocabulary else x.grad,
+            decoder.head.weight.grad if has_vocabulary else None,
+            *(stream_BTD.grad for stream_BTD in streams.values()),
+        ]
+    )
     seen = Seen(
         loss=float(loss.detach()),
-        source=gradient_norm([source.grad]),
-        head=None if head is None else gradient_norm([head.grad]),
-        embedded=gradient_norm([embedded.grad]),
-        blocks=tuple(hypot(*norms.values()) for norms in groups),
-        groups=groups,
-        hidden=tuple(gradient_norm([stream_BTD.grad]) for stream_BTD in behind),
-        rms=tuple(stream_LBTD.square().mean((1, 2, 3)).sqrt().tolist()),
+        source=source,
+        head=head if has_vocabulary and not model.spec.tie_embeddings else None,
+        embedded=embedded,
+        blocks=tuple(hypot(*norms.values()) for norms in of_groups),
+        groups=of_groups,
+        hidden=tuple(hidden),
+        rms=tuple((size_L / sqrt(stream_LBTD[0].numel())).tolist()),
         cosine=tuple(token_cosine(stream_LBTD).tolist()),
         noise=_response(model, experiment.seed, x.detach(), last["output"] if last else behind[-1], memo),
         degeneracy=_passed(**last) if last else nan,
-        floor=min(torch.stack(variances).tolist()) if variances else inf,
+        floor=min(torch.stack(squares).tolist()) if squares else inf,
         cloned=model.cloned,
     )
-    decoder.zero_grad()
+    for parameter in model.weights.parameters.values():
+        parameter.grad = None
     return seen
 
 
 def loss_of(output: Tensor, experiment: Experiment) -> Tensor:
+    """The experiment's loss."""
+    return named_loss(output, experiment.gradflow.loss, experiment.seed)
+
+
+def named_loss(output: Tensor, loss: LossName, seed: int) -> Tensor:
     """A loss whose gradient at the output has no direction that a norm takes away.
 
     cross_entropy: of ids drawn from the seed, averaged over the B·T tokens.
     random_projection: the sum of output · r / sqrt(B·T·D), with r drawn from N(0, 1).
     mean_squared_error: the mean of (output - r)².
     """
-    loss = experiment.gradflow.loss
-    random = generator(experiment.seed, f"gradflow.{loss}")
+    random = generator(seed, f"gradflow.{loss}")
     match loss:
         case "cross_entropy":
             targets_BT = torch.randint(output.shape[-1], output.shape[:-1], generator=random).to(output.device)
@@ -154,10 +168,12 @@ def loss_of(output: Tensor, experiment: Experiment) -> Tensor:
             assert_never(loss)
 
 
-def gradient_norm(gradients: Iterable[Tensor | None]) -> float:
-    """The Euclidean norm of all gradients together, in float64; one that is missing counts as 0."""
-    norms = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in gradients if grad is not None]
-    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+def gradient_norms(gradients: Iterable[Tensor | None]) -> list[float]:
+    """The Euclidean norm of each, in float64; that of one that is missing is 0."""
+    gradients = list(gradients)
+    there = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in gradients if grad is not None]
+    norms = iter(torch.stack(there).tolist() if there else ())  # at once, since a device is waited for each time
+    return [0.0 if grad is None else next(norms) for grad in gradients]
 
 
 def token_cosine(stream: Tensor) -> Tensor:
@@ -165,30 +181,42 @@ def token_cosine(stream: Tensor) -> Tensor:
     T = stream.shape[-2]
     if T == 1:
         return stream.new_full(stream.shape[:-3], nan)
-    unit = F.normalize(stream.double(), dim=-1)
-    # |sum of unit vectors|² = T + the sum over ordered pairs
-    pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))
-    return (pairs / (T * (T - 1))).mean(-1)
+    lengths = torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64)
+    to_unit = 1 / lengths.clamp_min(1e-12)
+    unit_sum = (to_unit.unsqueeze(-2) @ stream.double()).squeeze(-2)
+    # |sum of unit vectors|² = the sum of their squares + the sum over ordered pairs
+    pairs = unit_sum.square().sum(-1) - (lengths * to_unit).square().sum(-1)
+    found: Tensor = pairs / (T * (T - 1))
+    return found.mean(-1)
 
 
 def has_clones(blocks: Iterable[nn.Module]) -> bool:
     """Whether two of them have the same matrices, bit for bit."""
-    seen: dict[tuple[float, ...], list[list[Tensor]]] = {}
+    seen: dict[float, list[list[Tensor]]] = {}
     for block in blocks:
         matrices = [parameter.detach() for parameter in block.parameters() if parameter.dim() > 1]
-        alike = seen.setdefault(tuple(torch.stack([matrix.flatten()[0] for matrix in matrices]).tolist()), [])
+        alike = seen.setdefault(float(matrices[0].flatten()[0]), [])
         if any(all(map(torch.equal, matrices, other)) for other in alike):
             return True
         alike.append(matrices)
     return False
 
 
-def _parts(module: nn.Module, block: BlockSpec) -> Iterator[tuple[nn.Parameter, list[int], tuple[str, ...]]]:
-    """Every parameter of a block, how many rows its slices have, and the groups that they belong to."""
-    parameters = dict(module.named_parameters())
-    for weight in block.weights():
-        groups = tuple(map(_group, weight.leaves))
-        yield parameters[weight.name], [int(leaf.shape[0]) for leaf in weight.leaves], groups
+class _Part(NamedTuple):
+    """A parameter of a block, how many rows its slices have, and the groups that they belong to."""
+
+    layer: int
+    parameter: nn.Parameter
+    rows: list[int]
+    groups: list[str]
+
+
+def _parts(parameters: Mapping[str, nn.Parameter], model: ModelSpec) -> Iterator[_Part]:
+    for block, layers in groups(model):
+        weights = tuple(block.weights())
+        for layer, weight in product(layers, weights):
+            rows = [int(leaf.shape[0]) for leaf in weight.leaves]
+            yield _Part(layer, parameters[f"blocks.{layer}.{weight.name}"], rows, list(map(_group, weight.leaves)))
 
 
 def _group(weight: Weight) -> str:
@@ -197,17 +225,16 @@ def _group(weight: Weight) -> str:
     return weight.role if weight.kind == "matrix" else "biases"
 
 
-def _groups(parts: Iterable[tuple[nn.Parameter, list[int], tuple[str, ...]]]) -> dict[str, float]:
-    """The gradient norm of every group of a block."""
-    names: list[str] = []
-    norms: list[Tensor] = []
-    for parameter, rows, groups in parts:
-        if parameter.grad is not None:
-            names += groups
-            norms += [torch.linalg.vector_norm(part, dtype=torch.float64) for part in torch.split(parameter.grad, rows)]
-    found: dict[str, float] = {}
-    for name, norm in zip(names, torch.stack(norms).tolist(), strict=True):
-        found[name] = hypot(found.get(name, 0.0), norm)
+def _groups(model: Model) -> tuple[Mapping[str, float], ...]:
+    """The gradient norm of every group of every block."""
+    slices: list[Tensor | None] = []
+    for part in model.parts:
+        grad = part.parameter.grad
+        slices += (grad,) if grad is None or len(part.rows) == 1 else torch.split(grad, part.rows)
+    places = [(part.layer, group) for part in model.parts for group in part.groups]
+    found: tuple[dict[str, float], ...] = tuple({} for _ in model.blocks)
+    for (layer, group), norm in zip(places, gradient_norms(slices), strict=True):
+        found[layer][group] = hypot(found[layer].get(group, 0.0), norm)
     return found
 
 
@@ -232,20 +259,20 @@ def _branch_norms(block: BlockSpec) -> Iterator[str]:
 
 
 @contextmanager
-def _norm_inputs(model: Model) -> Iterator[list[Tensor]]:
-    """What such norms divide by, as the mean over the tokens, over their eps."""
-    variances: list[Tensor] = []
+def _branch_squares(model: Model) -> Iterator[list[Tensor]]:
+    """The mean square of what such norms put out before their gains: var / (var + eps), the mean over the tokens."""
+    found: list[Tensor] = []
 
     def see(norm: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         assert isinstance(norm, (RMSNorm, LayerNorm))
         x = inputs[0].detach().double()
-        squares = x.var(-1, unbiased=False) if isinstance(norm, LayerNorm) else x.square().mean(-1)
-        variances.append(squares.mean() / norm.eps)
+        variance = x.var(-1, unbiased=False) if isinstance(norm, LayerNorm) else x.square().mean(-1)
+        found.append((variance / (variance + norm.eps)).mean())
 
     names = [f"blocks.{block.index}.{name}" for block in model.blocks for name in _branch_norms(block)]
     handles = [model.decoder.get_submodule(name).register_forward_hook(see) for name in names]
     try:
-        yield variances
+        yield found
     finally:
         for handle in handles:
             handle.remove()

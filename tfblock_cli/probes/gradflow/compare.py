@@ -13,11 +13,15 @@ from tfblock_cli.probes.gradflow.cell import Model, Seen, measure
 from tfblock_cli.probes.gradflow.expect import judge
 from tfblock_cli.probes.gradflow.metrics import metrics, slopes, summarize
 from tfblock_cli.probes.gradflow.statistics import Values
+from tfblock_cli.probes.gradflow.training.cells import Executors, Finished
+from tfblock_cli.probes.gradflow.training.stage import summary, train
 from tfblock_cli.probes.room import require
-from tfblock_cli.results.gradflow import SLOPE, GradflowData, Row, Summary
+from tfblock_cli.results.gradflow import GradflowData, Row, Summary
+from tfblock_cli.results.metrics import SLOPE
 from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Result
 from tfblock_cli.spec.experiment import BYTES, Experiment
+from tfblock_cli.spec.model import brought_inner_norm
 from tfblock_cli.spec.norm_placement import Placement
 
 Cells = dict[tuple[str, int, int], Seen]
@@ -26,22 +30,36 @@ KEPT = 2**27
 """Decoders are built once and kept for all seeds if their weights are no more bytes than this: building takes time."""
 
 
-def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[GradflowData]:
+def run(
+    experiment: Experiment,
+    *,
+    progress: Progress | None = None,
+    jobs: int = 1,
+    executors: Executors | None = None,
+    finished: Finished | None = None,
+) -> Result[GradflowData]:
     """Compare the placements of [gradflow].
 
     For each seed the weights are drawn once, by parameter name, and every placement gets the same ones (times its
     own gains), the same input and the same loss. Unless the file says otherwise, a placement whose residual stream is
     un-normalised gets a final norm, and one that ends in a norm gets none.
 
+    Args:
+        experiment: With its [gradflow].
+        progress: Told about every cell, and about every step of training.
+        jobs: How many training runs at once; the numbers are the same for any.
+        executors: What runs them: from a number of workers to an executor as ``concurrent.futures`` has it.
+        finished: Training runs of an earlier call, which are not run again; those of this call are added.
+
     Raises:
-        BadInput: The memory does not suffice, or the device has no numbers.
+        BadInput: The memory does not suffice, the device has no numbers, or the text of [gradflow.train] does not fit.
     """
     if experiment.device == "meta":
         raise BadInput(Problem("device", "there are no numbers on the device meta, and a gradient is one"))
     settings = experiment.gradflow
     progress = progress or NoProgress()
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
-    variants = {
+    variants: dict[tuple[str, int], Experiment] = {
         (placement.kind, depth): variant_of(experiment, placement, depth)
         for depth, placement in product(settings.depths, settings.placements)
     }
@@ -54,7 +72,7 @@ def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[G
     keeps = sum(BYTES[experiment.dtype] * total(variant.model) for variant in variants.values()) <= KEPT
     cells: Cells = {}
     for seed in seeds:
-        memo: Memo = {}
+        memo = Memo()
         for (kind, depth), variant in variants.items():
             model = kept.get((kind, depth)) or Model(variant)
             if keeps:
@@ -62,6 +80,16 @@ def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[G
             cells[kind, depth, seed] = measure(variant.model_copy(update={"seed": seed}), memo, model)
             progress.advance()
     progress.stop()
+    trained = None
+    if settings.train.steps:
+        trained = train(
+            experiment,
+            variants,
+            progress=progress,
+            finished={} if finished is None else finished,
+            jobs=jobs,
+            executors=executors,
+        )
     table = _Table(cells, has_vocabulary=experiment.model.vocab_size > 0)
     found = tuple(guards.guards(experiment, cells, deepest))
     against = ", ".join(guard.name for guard in found if guard.placements and not guard.allowed)
@@ -74,12 +102,17 @@ def run(experiment: Experiment, *, progress: Progress | None = None) -> Result[G
             depths=settings.depths,
             seeds=tuple(seeds),
             guards=found,
-            forwards=2 * len(cells),
-            vjps=len(cells),
-            rows=tuple(table.rows()),
+            forwards=2 * len(cells) + (trained.cost("forwards") if trained else 0),
+            vjps=len(cells) + (trained.cost("vjps") if trained else 0),
+            rows=(*table.rows(), *(trained.rows() if trained else ())),
             summary=tuple(table.summaries(settings.baseline)),
+            training=summary(experiment, trained) if trained else None,
         ),
-        checks=(*guards.checks(found), *judge(settings, table.values, invalid=against)),
+        checks=(
+            *guards.checks(found),
+            *(trained.checks() if trained else ()),
+            *judge(settings, table.values, trained, invalid=against),
+        ),
         warnings=(*guards.warnings(found), *facts.warnings(experiment)),
         experiment=experiment.model_dump(),
     )
@@ -91,10 +124,12 @@ def variant_of(experiment: Experiment, placement: Placement, depth: int) -> Expe
     # the placement compared is that of every layer; facts.warnings tells of the overrides that give way
     layers = [override.model_dump() | {"norm_placement": {}} for override in model.layers]
     changes = {"norm_placement": placement.model_dump(), "n_layers": depth, "layers": layers}
-    if placement.inner_norm:  # part of its method, as its gains are; one that the file has is left
-        for name, part in (("attention", model.attention), ("ffn", model.ffn)):
-            if part.inner_norm.kind == "none":
-                changes[name] = part.model_dump() | {"inner_norm": model.norm.model_dump()}
+    # part of the method, as gains are: what the file's placement brought goes with it; what the file has else is left
+    brought = brought_inner_norm(model.norm, model.norm_placement)
+    brings = brought_inner_norm(model.norm, placement).model_dump()
+    for name, part in (("attention", model.attention), ("ffn", model.ffn)):
+        if part.inner_norm == brought:
+            changes[name] = part.model_dump() | {"inner_norm": brings}
     return experiment.model_copy(update={"model": model.changed(**changes)})
 
 

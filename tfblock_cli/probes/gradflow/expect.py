@@ -1,65 +1,103 @@
 """[[gradflow.expect]]: assertions about a metric that decide the exit code."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import inf
 
 from tfblock_cli.probes.gradflow.metrics import compare
 from tfblock_cli.probes.gradflow.statistics import Values, best_mean
-from tfblock_cli.results.gradflow import SLOPE
+from tfblock_cli.probes.gradflow.training.stage import Trained
+from tfblock_cli.results.metrics import SLOPE, TRAINED
 from tfblock_cli.results.result import Check
+from tfblock_cli.results.training import Condition
 from tfblock_cli.spec.settings import Expect, GradflowSettings
 
 Lookup = Callable[[str, int, str], Values]
 """(placement, depth, metric) to one number per seed; depth 0 for a slope over the depths."""
 
 
-def judge(settings: GradflowSettings, values_of: Lookup, *, invalid: str = "") -> Iterator[Check]:
-    """One check per expectation and depth.
+def judge(
+    settings: GradflowSettings, values_of: Lookup, trained: Trained | None = None, *, invalid: str = ""
+) -> Iterator[Check]:
+    """One check per expectation and depth; of training, per depth, learning rate and warmup.
 
     With mode "all" it holds only if every seed is inside: one lucky mean is no evidence. With mode "ci" the whole
     interval of the mean must be.
 
     Args:
         settings: With the expectations.
-        values_of: What was measured.
+        values_of: What was measured at initialization.
+        trained: What training came to, where an expectation speaks of it.
         invalid: Why nothing can be judged; "" if it can.
     """
     for expect in settings.expect:
+        if expect.metric in TRAINED:
+            assert trained is not None, "a spec without [gradflow.train] has no such expectation"
+            yield from _judge_training(expect, settings, trained, invalid)
+            continue
         if expect.metric.startswith(SLOPE):
             depths: tuple[int, ...] = (0,)
         else:
             depths = (expect.depth,) if expect.depth else settings.depths
         for depth in depths:
-            yield _judge(expect, depth, values_of, invalid)
+            values = values_of(expect.placement, depth, expect.metric)
+            under = values_of(expect.over, depth, expect.metric) if expect.over else None
+            where = f"{depth} layers" if depth else "all depths"
+            yield _check(expect, where, _number(expect, values, under), invalid)
+
+
+def _judge_training(expect: Expect, settings: GradflowSettings, trained: Trained, invalid: str) -> Iterator[Check]:
+    depths = (expect.depth,) if expect.depth else settings.depths
+    rates = settings.train.lr if expect.lr == "all" else (expect.lr,)
+    warmups = settings.train.warmup if expect.warmup == "all" else (expect.warmup,)
+    for condition in (Condition(*each) for each in product(depths, rates, warmups)):
+        errors = [trained.error(kind, condition) for kind in (expect.placement, expect.over) if kind]
+        unknown = invalid or next(filter(None, errors), "")
+        if expect.equals:
+            found = _every_verdict(expect, trained.verdicts(expect.placement, condition))
+        else:
+            values = trained.values(expect.placement, condition, expect.metric)
+            under = trained.values(expect.over, condition, expect.metric) if expect.over else None
+            found = _number(expect, values, under)
+        yield _check(expect, condition.words, found, unknown)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Whether an expectation holds, the number that decides, and how it came to that."""
+    """Whether an expectation holds, what decides, and how it came to that."""
 
     holds: bool
-    value: float
+    value: float | str
     message: str
 
 
-def _judge(expect: Expect, depth: int, values_of: Lookup, invalid: str) -> Check:
-    values = values_of(expect.placement, depth, expect.metric)
-    if expect.over:
-        values = compare(values, values_of(expect.over, depth, expect.metric), expect.metric)
-    low, high = (-inf if expect.min is None else expect.min), (inf if expect.max is None else expect.max)
-    found = _interval(expect, values, low, high) if expect.mode == "ci" else _every_seed(values, low, high)
-    over = "-" if expect.metric.startswith(SLOPE) else "/"
-    subject = f"{expect.placement}{over}{expect.over}" if expect.over else expect.placement
+def _check(expect: Expect, where: str, found: _Found, unknown: str) -> Check:
+    sign = "-" if expect.metric.startswith(SLOPE) else "/"
+    subject = f"{expect.placement}{sign}{expect.over}" if expect.over else expect.placement
     return Check(
         name=expect.metric,
-        subject=f"{subject}, {f'{depth} layers' if depth else 'all depths'}",
-        passed=None if invalid else found.holds,
+        subject=f"{subject}, {where}",
+        passed=None if unknown else found.holds,
         value=found.value,
         op="in",
-        limit=(expect.min, expect.max),
-        message=f"not judged: {invalid}" if invalid else found.message,
+        limit=", ".join(expect.equals) if expect.equals else (expect.min, expect.max),
+        message=f"not judged: {unknown}" if unknown else found.message,
     )
+
+
+def _number(expect: Expect, values: Values, under: Values | None) -> _Found:
+    if under is not None:
+        values = compare(values, under, expect.metric)
+    low, high = (-inf if expect.min is None else expect.min), (inf if expect.max is None else expect.max)
+    return _interval(expect, values, low, high) if expect.mode == "ci" else _every_seed(values, low, high)
+
+
+def _every_verdict(expect: Expect, verdicts: Mapping[int, str]) -> _Found:
+    wrong = {seed: verdict for seed, verdict in verdicts.items() if verdict not in expect.equals}
+    shown = next(iter((wrong or verdicts).values()))
+    told = "".join(f"; seed {seed}: {verdict}" for seed, verdict in wrong.items())
+    return _Found(not wrong, shown, f"{len(verdicts) - len(wrong)} of {len(verdicts)} seeds as expected{told}")
 
 
 def _every_seed(values: Values, low: float, high: float) -> _Found:

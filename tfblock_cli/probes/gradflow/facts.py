@@ -5,6 +5,7 @@ from itertools import groupby
 from math import prod, sqrt
 from typing import get_args
 
+from tfblock_cli.account.weights import groups
 from tfblock_cli.results.gradflow import PlacementFacts
 from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.model import ModelSpec
@@ -42,7 +43,7 @@ def branch_gain(model: ModelSpec, placement: Placement | None = None) -> float:
         placement: Whose gains count; without one the initialization's alone.
     """
     gains = []
-    for block in model.blocks():
+    for block, _ in groups(model):
         matrices = {leaf.role: leaf for weight in block.weights() for leaf in weight.leaves if leaf.kind == "matrix"}
         gains += [
             sqrt(prod(_gain(matrices[role], model) * (placement.gain(role, model.n_layers) if placement else 1.0)

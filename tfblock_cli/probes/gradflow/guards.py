@@ -11,8 +11,10 @@ from tfblock_cli.spec.experiment import Experiment
 
 HONEST = 1e-3
 """An honest loss sends about as much gradient into the last norm as it takes out of it; a degenerate one rounding."""
-FLOOR = 10.0
-"""Below this many eps a norm's output is more than 5 % smaller than it says: it multiplies, and does not normalise."""
+FLOOR = 0.9
+"""Below this mean square, which should be 1, a norm's output is more than 5 % too small: where eps outweighs the
+variance it multiplies by 1 / sqrt(eps), and does not normalise. Smaller faults are lost among the seeds.
+"""
 
 Cells = Mapping[tuple[str, int, int], Seen]
 """(placement, depth, seed) to what was seen."""

@@ -5,7 +5,8 @@ from math import hypot, nan
 
 from tfblock_cli.probes.gradflow.cell import Seen
 from tfblock_cli.probes.gradflow.statistics import Values, best_mean, geometric_mean, mean, ratio, ratios, slope
-from tfblock_cli.results.gradflow import SLOPE, Summary
+from tfblock_cli.results.gradflow import Summary
+from tfblock_cli.results.metrics import SLOPE
 
 MATRICES = {"q", "k", "v", "out", "up", "gate", "down"}
 

@@ -53,8 +53,11 @@ def _figures(result: Result[Any], all_layers: bool) -> RenderableType:
             said = {check.message for check in result.checks if check.passed is not True}
             return causality.screen(result.data, said)
         case "gradflow":
-            from tfblock_cli.report.terminal import gradflow
+            from tfblock_cli.report.terminal import gradflow, target_gradflow
+            from tfblock_cli.results.target_gradflow import TargetGradflowData
 
+            if isinstance(result.data, TargetGradflowData):
+                return target_gradflow.screen(result.data)
             return gradflow.screen(result.data, {check.name for check in result.checks}, all_layers=all_layers)
         case _:
             assert_never(result.command)

@@ -138,9 +138,9 @@ def _sentences(leaks: tuple[Leak, ...]) -> Iterator[Text]:
     for same in pairs.values():
         first = same[0]
         yield Text.assemble(
-            (f"output {first.out} depends on input {first.in_}", "bold"),
+            (f"output {first.out} depends {'wrongly ' * first.may_depend}on input {first.in_}", "bold"),
             f": relative size {number(first.magnitude)}, ",
-            f"{first.cuts}/{first.cuts_total} cuts, " if first.cuts else "",
+            f"{first.cuts}/{first.cuts_total} {first.counted}, " if first.cuts else "",
             first.shape,
             f", first seen behind {first.stage}" if first.stage else "",
             (f" ({'; '.join(dict.fromkeys(f'{leak.probe}, {leak.mode}' for leak in same))})", MUTED),

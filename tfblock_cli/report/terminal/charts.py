@@ -37,6 +37,8 @@ class LogPlot:
     height: int
     title: str
     x_label: str
+    x_last: int | None = None
+    decades: float = 1.0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
         width = min(self.width, options.max_width)
@@ -45,7 +47,7 @@ class LogPlot:
         below = []
         yield from Text(self.title, "bold").wrap(console, width)
         if drawn:
-            yield from self._picture(_Scale.of(drawn, self.height), width, options.ascii_only)
+            yield from self._picture(_Scale.of(drawn, self.height, self.decades), width, options.ascii_only)
             below.append(f"range {number(min(drawn))} to {number(max(drawn))}")
         if len(drawn) < len(values):
             gaps = len(values) - len(drawn)
@@ -109,7 +111,7 @@ class LogPlot:
         return max(map(len, self.curves.values()))
 
     def _x_axis(self, columns: int) -> str:
-        last = str(self._longest() - 1)
+        last = str(self._longest() - 1 if self.x_last is None else self.x_last)
         if len(last) + 2 > columns or last == "0":
             return "0"
         axis = f"0{last:>{columns - 1}}"
@@ -128,10 +130,10 @@ class _Scale:
     height: int
 
     @classmethod
-    def of(cls, values: Sequence[float], height: int) -> "_Scale":
-        """At least one decade, so that what hardly differs looks flat."""
+    def of(cls, values: Sequence[float], height: int, decades: float) -> "_Scale":
+        """At least so many decades, so that what hardly differs looks flat."""
         low, high = math.log10(min(values)), math.log10(max(values))
-        spare = max(1 - (high - low), 0) / 2
+        spare = max(decades - (high - low), 0) / 2
         return cls(low - spare, high + spare, height)
 
     def row(self, log: float) -> int:
@@ -148,13 +150,23 @@ class _Scale:
         return found
 
 
-def log_plot(curves: Mapping[str, Sequence[float]], *, width: int, height: int, title: str, x_label: str) -> LogPlot:
+def log_plot(
+    curves: Mapping[str, Sequence[float]],
+    *,
+    width: int,
+    height: int,
+    title: str,
+    x_label: str,
+    x_last: int | None = None,
+    decades: float = 1.0,
+) -> LogPlot:
     """Draw curves against 0, 1, 2, ... on a logarithmic scale, at most ``width`` columns wide.
 
     A letter marks each value, a star a place where several curves meet. What has no logarithm (zero, negative
-    or non-finite values) is a gap, and a line below says how many there are.
+    or non-finite values) is a gap, and a line below says how many there are. ``x_last``: what the last value stands
+    at, where that is not its number. ``decades``: the least that is drawn, above 0.
     """
-    return LogPlot(curves, width, height, title, x_label)
+    return LogPlot(curves, width, height, title, x_label, x_last, decades)
 
 
 @dataclass(frozen=True, slots=True)

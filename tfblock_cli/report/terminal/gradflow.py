@@ -8,18 +8,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tfblock_cli.report.terminal import training
 from tfblock_cli.report.terminal.charts import LogPlot, letters, log_plot
 from tfblock_cli.report.terminal.format import number, plural
 from tfblock_cli.report.terminal.parts import MUTED, Column, FirstFit, add_row, marked_lines, section, table
-from tfblock_cli.results.gradflow import METRICS, SLOPE, GradflowData, Summary, metric
+from tfblock_cli.results.gradflow import GradflowData, Summary
+from tfblock_cli.results.metrics import METRICS, SLOPE, metric
 
 # What the screen has room for, beside the metrics of the checks; the result has them all.
 _HEADLINES = ("grad.embedding", "grad.input", "grad.block.last_first", "rms.last", "cosine.last", "noise.response")
 _SLOPES = ("grad.down.last", "grad.matrices", "rms.last", "noise.response")
 # What is drawn against the block: title, and the group and metric of its rows.
 _PLOTS = (("gradient norm", "block", "grad_norm"), ("residual rms", "residual", "rms"))
-_PLOT_HEIGHT = 12
-_PLOT_WIDTHS = (58, 78)  # two beside each other on 120 columns, or one on 80
+PLOT_HEIGHT = 12
+PLOT_WIDTHS = (58, 78)  # two beside each other on 120 columns, or one on 80
 
 
 def screen(data: GradflowData, checked: Collection[str], *, all_layers: bool = False) -> RenderableType:
@@ -50,6 +52,7 @@ def screen(data: GradflowData, checked: Collection[str], *, all_layers: bool = F
     if all_layers:
         parts += _matrices(data)
     parts += _plots(data)
+    parts += training.parts(data)
     return Group(*parts)
 
 
@@ -104,15 +107,15 @@ def _overrides(data: GradflowData, marks: Mapping[str, str]) -> Iterator[Rendera
 def _summary(data: GradflowData, metrics: tuple[str, ...]) -> RenderableType:
     """All metrics in one table, or in as many tables as the width asks for."""
     found = {(row.placement, row.depth, row.metric): row for row in data.summary}
-    return _split(metrics, lambda chunk: _summary_table(data, chunk, found))
+    return split(metrics, lambda chunk: _summary_table(data, chunk, found))
 
 
-def _split(columns: Sequence[str], make: Callable[[Sequence[str]], Table]) -> FirstFit:
+def split(columns: Sequence[str], make: Callable[[Sequence[str]], Table]) -> FirstFit:
     """A table of all columns, or as many tables as the width asks for."""
     layouts: list[RenderableType] = []
     for per_table in range(max(len(columns), 1), 0, -1):
         chunks = [columns[i : i + per_table] for i in range(0, len(columns), per_table)]
-        layouts.append(Group(*_apart([make(chunk) for chunk in chunks])))
+        layouts.append(Group(*apart([make(chunk) for chunk in chunks])))
     return FirstFit(tuple(layouts))
 
 
@@ -156,7 +159,7 @@ def _slopes(data: GradflowData, checked: Collection[str]) -> Iterator[Renderable
 
     depths = ", ".join(map(str, data.depths))
     yield section("over the depths", f"L = {depths}: each grows as L to the power of, mean {_interval(data)}")
-    yield _split(names, make)
+    yield split(names, make)
 
 
 def _slope_cell(row: Summary | None) -> Text:
@@ -176,33 +179,32 @@ def _matrices(data: GradflowData) -> Iterator[RenderableType]:
                     name = row.group if row.metric == "grad_norm" else row.metric
                     columns.setdefault(name, {}).setdefault(row.layer, []).append(row.value)
             yield section(f"{fact.placement}, depth {depth}", "gradient norms by layer and group; rms and cosine")
-            yield _split(tuple(columns), partial(_matrix, columns=columns, depth=depth))
+            yield split(tuple(columns), partial(matrix, columns=columns, depth=depth))
 
 
-def _matrix(chunk: Sequence[str], columns: Mapping[str, Mapping[int, Sequence[float]]], depth: int) -> Table:
+def matrix(chunk: Sequence[str], columns: Mapping[str, Mapping[int, Sequence[float]]], depth: int) -> Table:
+    """Some of the columns, each of them values by layer, as a table with a row per layer."""
     result = table([Column("layer", "right"), *(Column(name, "right") for name in chunk)])
     for layer in range(depth):
-        add_row(result, str(layer), *(_mean_cell(columns[name].get(layer, ())) for name in chunk))
+        add_row(result, str(layer), *(mean_cell(columns[name].get(layer, ())) for name in chunk))
     return result
 
 
-def _mean_cell(values: Sequence[float]) -> str:
+def mean_cell(values: Sequence[float]) -> str:
     """The geometric mean; the arithmetic one where a value has no logarithm, as a cosine may."""
     if not values:
         return "-"
-    mean = _geometric_mean(values)
+    mean = geometric_mean(values)
     return number(math.fsum(values) / len(values) if math.isnan(mean) else mean)
 
 
 def _plots(data: GradflowData) -> Iterable[RenderableType]:
     for depth in data.depths:
         yield section(f"depth {depth}", f"geometric mean over {plural(len(data.seeds), 'seed')}")
-        yield FirstFit(
-            (_beside(_pair(data, depth, _PLOT_WIDTHS[0])), Group(*_apart(_pair(data, depth, _PLOT_WIDTHS[1]))))
-        )
+        yield FirstFit((beside(_pair(data, depth, PLOT_WIDTHS[0])), Group(*apart(_pair(data, depth, PLOT_WIDTHS[1])))))
 
 
-def _apart(parts: Sequence[RenderableType]) -> list[RenderableType]:
+def apart(parts: Sequence[RenderableType]) -> list[RenderableType]:
     """The parts with a blank line between two of them."""
     return [part for i, each in enumerate(parts) for part in ([Text(), each] if i else [each])]
 
@@ -212,7 +214,7 @@ def _pair(data: GradflowData, depth: int, width: int) -> list[LogPlot]:
         log_plot(
             _curves(data, depth, group, name),
             width=width,
-            height=_PLOT_HEIGHT,
+            height=PLOT_HEIGHT,
             title=title,
             x_label="block",
         )
@@ -220,7 +222,8 @@ def _pair(data: GradflowData, depth: int, width: int) -> list[LogPlot]:
     ]
 
 
-def _beside(plots: Sequence[LogPlot]) -> Table:
+def beside(plots: Sequence[LogPlot]) -> Table:
+    """The plots in one row."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(*plots)
     return grid
@@ -233,12 +236,12 @@ def _curves(data: GradflowData, depth: int, group: str, name: str) -> dict[str, 
         if (row.depth, row.group, row.metric, row.stage) == (depth, group, name, "init") and row.layer is not None:
             values[row.placement].setdefault(row.layer, []).append(row.value)
     return {
-        placement: [_geometric_mean(by_layer.get(layer, ())) for layer in range(depth)]
+        placement: [geometric_mean(by_layer.get(layer, ())) for layer in range(depth)]
         for placement, by_layer in values.items()
     }
 
 
-def _geometric_mean(values: Sequence[float]) -> float:
+def geometric_mean(values: Sequence[float]) -> float:
     """The geometric mean, or nan (a gap in the curve) where there is no value, or one without a logarithm."""
     if not values or not all(value > 0 and math.isfinite(value) for value in values):
         return math.nan

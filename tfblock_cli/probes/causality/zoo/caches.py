@@ -1,6 +1,7 @@
 """Caches and padding: right on whole sequences, wrong on what follows a cache or padding."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from tfblock_cli.modules.attention import Attention, EagerAttention
 from tfblock_cli.modules.cache import Cache
 from tfblock_cli.modules.chunk import Chunk
 from tfblock_cli.modules.tables import Tables
-from tfblock_cli.probes.causality.zoo.inside_attention import with_attention, with_tables
-from tfblock_cli.probes.causality.zoo.parts import OwnDecoder, Specimen, Specimens, leak, of, own, says
+from tfblock_cli.probes.causality.zoo.inside_attention import BaseByLength, with_attention, with_tables
+from tfblock_cli.probes.causality.zoo.parts import OwnDecoder, Specimen, Specimens, Wanted, leak, of, own, says
 from tfblock_cli.spec.attention import SlidingWindow
 from tfblock_cli.spec.position import RoPE
 
@@ -25,6 +26,24 @@ class FromZero(Tables):
     def turn_TE(self, rope: RoPE, d_head: int, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Of 0..stop - start."""
         return super().turn_TE(rope, d_head, 0, stop - start, like)
+
+
+class FromZeroInBfloat16(FromZero):
+    """The same in bfloat16 alone."""
+
+    def turn_TE(self, rope: RoPE, d_head: int, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Of 0..stop - start, for tensors of that dtype."""
+        kind = FromZero if like.dtype == torch.bfloat16 else Tables
+        return kind.turn_TE(self, rope, d_head, start, stop, like)
+
+
+class ShortInBfloat16(BaseByLength):
+    """Another base for fewer than 8 tokens, in bfloat16 alone."""
+
+    def turn_TE(self, rope: RoPE, d_head: int, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a base by length for few tensors of that dtype."""
+        kind = BaseByLength if like.dtype == torch.bfloat16 and stop < 8 else Tables
+        return kind.turn_TE(self, rope, d_head, start, stop, like)
 
 
 class OneTooFar(Tables):
@@ -51,6 +70,15 @@ class UnmaskedWithCache(EagerAttention):
         """Everything."""
         seen = super().visible(queries, keys, device, chunk)
         return seen if chunk.cache is None else torch.ones_like(seen)
+
+
+class UnmaskedInBfloat16(UnmaskedWithCache):
+    """The same in bfloat16 alone."""
+
+    def visible(self, queries: int, keys: int, device: torch.device, chunk: Chunk) -> Tensor:
+        """Everything, in that dtype."""
+        kind = UnmaskedWithCache if self.out.weight.dtype == torch.bfloat16 else EagerAttention
+        return kind.visible(self, queries, keys, device, chunk)
 
 
 class PastForgotten(EagerAttention):
@@ -112,6 +140,31 @@ class _FromTheLeft(Chunk):
         return position_T if self.padding is None else position_T.expand(len(self.padding), n_tokens)
 
 
+class PaddingUnhidden(EagerAttention):
+    """Behind a cache the mask knows of no padding."""
+
+    def visible(self, queries: int, keys: int, device: torch.device, chunk: Chunk) -> Tensor:
+        """Padding too, once there are keys in the cache."""
+        return super().visible(queries, keys, device, replace(chunk, padding=None) if chunk.start else chunk)
+
+
+class PaddingOfTheFirst(EagerAttention):
+    """Behind a cache the mask is that of the first sequence, for all."""
+
+    def visible(self, queries: int, keys: int, device: torch.device, chunk: Chunk) -> Tensor:
+        """(1, 1, T, S) where it must be (B, 1, T, S)."""
+        seen = super().visible(queries, keys, device, chunk)
+        return seen[:1] if chunk.start and chunk.padding is not None else seen
+
+
+class PaddingCountedBehind(PaddingCounted):
+    """Padding is hidden, but the positions of what follows a cache count it."""
+
+    def _chunk(self, x: Tensor, cache: Cache | None, padding_B: Tensor | None) -> Chunk:
+        counted = super()._chunk(x, cache, padding_B)
+        return counted if counted.start else Chunk(counted.start, counted.padding, counted.cache)
+
+
 def shared_slot() -> OwnDecoder:
     """Two layers write into one slot of the cache."""
     decoder = own()
@@ -140,6 +193,20 @@ def as_kind(kind: type[OwnDecoder], **model: Any) -> Callable[[], OwnDecoder]:
     return make
 
 
+def in_bfloat16(make: Callable[[], OwnDecoder]) -> Callable[[], OwnDecoder]:
+    """The same, with weights of that dtype."""
+    return lambda: make().to(torch.bfloat16)
+
+
+def only_bfloat16(*probes: str) -> tuple[Wanted, ...]:
+    """They leak in bfloat16; in float64 they do not, and cuts see nothing in either."""
+    return (
+        *(Wanted(probe=probe, verdict="LEAK", dtype="bfloat16") for probe in probes),
+        *(Wanted(probe=probe, verdict="clean", dtype="float64") for probe in (*probes, "suffix_cuts")),
+        Wanted(probe="suffix_cuts", verdict="clean", dtype="bfloat16"),
+    )
+
+
 CACHES: Specimens = (
     Specimen(name="positions from 0 in every chunk", make=with_tables(FromZero), wanted=ONLY_CACHE),
     Specimen(name="positions one too far behind a cache", make=with_tables(OneTooFar), wanted=ONLY_CACHE),
@@ -164,5 +231,35 @@ CACHES: Specimens = (
         name="learned positions that count padding",
         make=as_kind(PaddingCounted, position="learned"),
         wanted=(*leak("padding"), *says("clean", "suffix_cuts", "incremental")),
+    ),
+    Specimen(
+        name="padding visible behind a cache",
+        make=with_attention(PaddingUnhidden),
+        wanted=(*leak("padding"), *says("clean", "suffix_cuts", "incremental")),
+    ),
+    Specimen(
+        name="padding of the first sequence behind a cache",
+        make=with_attention(PaddingOfTheFirst),
+        wanted=(*leak("padding"), *says("clean", "suffix_cuts", "incremental")),
+    ),
+    Specimen(
+        name="positions that count padding behind a cache",
+        make=as_kind(PaddingCountedBehind),
+        wanted=(*leak("padding"), *says("clean", "suffix_cuts", "incremental")),
+    ),
+    Specimen(
+        name="positions from 0 in every chunk, in bfloat16",
+        make=in_bfloat16(with_tables(FromZeroInBfloat16)),
+        wanted=only_bfloat16("incremental"),
+    ),
+    Specimen(
+        name="no mask with a cache, in bfloat16",
+        make=in_bfloat16(with_attention(UnmaskedInBfloat16)),
+        wanted=only_bfloat16("incremental"),
+    ),
+    Specimen(
+        name="another base for few tokens, in bfloat16",
+        make=in_bfloat16(with_tables(ShortInBfloat16)),
+        wanted=only_bfloat16("truncation"),
     ),
 )

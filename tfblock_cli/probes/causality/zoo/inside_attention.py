@@ -24,6 +24,14 @@ class Tiled(EagerAttention):
         return super().attend(q_BHTE, k_BKSE.repeat(1, times, 1, 1), v_BKSE.repeat(1, times, 1, 1), chunk)
 
 
+class HeadsMixed(EagerAttention):
+    """Every key-value head is given half of its neighbour's values."""
+
+    def attend(self, q_BHTE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, chunk: Chunk) -> Tensor:
+        """Of v + 0.5 v of the head before."""
+        return super().attend(q_BHTE, k_BKSE, v_BKSE + 0.5 * v_BKSE.roll(1, dims=1), chunk)
+
+
 class MaskedLate(EagerAttention):
     """The mask comes behind the softmax: hidden keys get nothing, and their weight is lost."""
 
@@ -41,6 +49,14 @@ class HeadsFolded(EagerAttention):
         """Of mixed-up positions."""
         v_BKSE = v_BKSE.transpose(1, 2).reshape(v_BKSE.shape)
         return super().attend(q_BHTE, k_BKSE, v_BKSE, chunk)
+
+
+class HalfTheWeight(EagerAttention):
+    """Weights that add up to a half: the other half is lost."""
+
+    def attend(self, q_BHTE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, chunk: Chunk) -> Tensor:
+        """Half of it."""
+        return super().attend(q_BHTE, k_BKSE, v_BKSE, chunk) / 2
 
 
 class Strict(EagerAttention):
@@ -73,6 +89,14 @@ class KeysOnly(Tables):
         cos_TE, sin_TE = super().turn_TE(rope, d_head, start, stop, like)
         self.calls += 1
         return (torch.ones_like(cos_TE), torch.zeros_like(sin_TE)) if self.calls % 2 else (cos_TE, sin_TE)
+
+
+class BaseByLength(Tables):
+    """The base of the angles grows with the length, as dynamic NTK has it."""
+
+    def turn_TE(self, rope: RoPE, d_head: int, start: int, stop: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the base 1 + stop."""
+        return super().turn_TE(rope.model_copy(update={"theta": 1.0 + stop}), d_head, start, stop, like)
 
 
 class NoAngles(Tables):
@@ -115,12 +139,22 @@ INSIDE_ATTENTION: Specimens = (
     Specimen(
         name="key-value heads tiled",
         make=with_attention(Tiled, d_model=8, attention={"n_heads": 4, "n_kv_heads": 2, "d_head": 2}),
-        wanted=(*leak("head_groups"), *says("clean", "suffix_cuts", "gradient_map", "mask_readout")),
+        wanted=(*says("no-flow", "head_groups"), *says("clean", "suffix_cuts", "gradient_map", "mask_readout")),
+    ),
+    Specimen(
+        name="key-value heads mixed",
+        make=with_attention(HeadsMixed),
+        wanted=(*leak("head_groups"), *says("clean", "suffix_cuts", "gradient_map")),
     ),
     Specimen(
         name="mask behind the softmax",
         make=with_attention(MaskedLate),
         wanted=leak("mask_readout", "suffix_cuts"),
+    ),
+    Specimen(
+        name="half of the weight",
+        make=with_attention(HalfTheWeight),
+        wanted=(*says("no-flow", "mask_readout"), *says("clean", "suffix_cuts", "gradient_map")),
     ),
     Specimen(name="heads folded into time", make=with_attention(HeadsFolded), wanted=leak("suffix_cuts")),
     Specimen(

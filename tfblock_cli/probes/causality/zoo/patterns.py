@@ -4,6 +4,7 @@ from functools import partial
 
 from torch import Tensor
 
+from tfblock_cli.probes.causality.zoo.inside_attention import BaseByLength, KeysOnly, with_tables
 from tfblock_cli.probes.causality.zoo.parts import Attention, Net, Specimen, Specimens, leak, of, own, says
 from tfblock_cli.probes.causality.zoo.time_mixing import Conv
 from tfblock_cli.spec.attention import Causal, Documents, Prefix, SlidingWindow
@@ -96,5 +97,17 @@ PATTERNS: Specimens = (
         make=partial(own, pattern="bidirectional"),
         declared=of(Causal(), Causal()),
         wanted=leak("suffix_cuts", "mask_readout"),
+    ),
+    Specimen(
+        name="rope on keys alone, packed",
+        make=with_tables(KeysOnly, pattern={"kind": "documents", "lengths": [5, 4]}),
+        declared=of(PACKED, PACKED),
+        wanted=(*leak("documents"), *says("clean", "suffix_cuts", "mask_readout")),
+    ),
+    Specimen(
+        name="base of rope by length, packed",
+        make=with_tables(BaseByLength, pattern={"kind": "documents", "lengths": [5, 4]}),
+        declared=of(PACKED, PACKED),
+        wanted=(*leak("documents", "truncation"), *says("clean", "suffix_cuts", "mask_readout")),
     ),
 )
