@@ -120,7 +120,7 @@ def test_padding_that_the_mask_does_not_hide_leaks(tmp_path, monkeypatch):
 
     factory = write(tmp_path, "llama", LLAMA)
     assert verdict(probed(factory, "padding"), "padding") == "clean"
-    mask = modeling_llama.create_causal_mask
+    mask = vars(modeling_llama)["create_causal_mask"]
     monkeypatch.setattr(modeling_llama, "create_causal_mask", lambda **given: mask(**given | {"attention_mask": None}))
     assert verdict(probed(factory, "padding"), "padding") == "LEAK"
 

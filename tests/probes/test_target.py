@@ -11,16 +11,9 @@ from torch import Tensor, nn
 
 from tfblock_cli.errors import BadInput
 from tfblock_cli.probes import causality, factory
+from tfblock_cli.probes.output import reader
 from tfblock_cli.probes.subject import Subject
-from tfblock_cli.probes.target import (
-    expect_weights,
-    from_target,
-    kind_of,
-    narrowest,
-    of_module,
-    reader,
-    tried,
-)
+from tfblock_cli.probes.target import expect_weights, from_target, kind_of, narrowest, of_module, tried
 from tfblock_cli.spec.target import TargetExperiment, TargetSpec
 
 V, D = 50, 8

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.probes.factory import RAISED, fault, said
+from tfblock_cli.probes.output import reader
 from tfblock_cli.probes.room import require
-from tfblock_cli.probes.subject import Subject
-from tfblock_cli.probes.target import ARGUMENTS, reader
+from tfblock_cli.probes.subject import ARGUMENTS, Subject
 from tfblock_cli.spec.attention import Documents
 from tfblock_cli.spec.experiment import Kernel
 from tfblock_cli.spec.target import TargetSpec

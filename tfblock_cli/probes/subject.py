@@ -13,6 +13,9 @@ from tfblock_cli.modules.decoder import Decoder, build
 from tfblock_cli.spec.attention import Documents
 from tfblock_cli.spec.experiment import Experiment, Kernel
 
+ARGUMENTS = ("attention_mask", "position_ids")
+"""By which a module is told about padding, in the convention of transformers."""
+
 
 def the_output(output: Any) -> Tensor:
     """What a module returns, where that is the tensor to read.
