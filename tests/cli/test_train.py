@@ -152,3 +152,11 @@ def test_a_text_of_ones_own_is_found_again_from_anywhere(tfblock, train, here, m
     monkeypatch.chdir(here / "elsewhere")
     again = tfblock("gradflow", f"../runs/{first['run']['id']}/experiment.toml", "--json", "--no-save")
     assert json.loads(again.out)["data"] == first["data"]
+
+
+def test_a_text_of_the_second_experiment_is_asked_for_before_the_first_one_runs(tfblock, train, here):
+    (here / "second.toml").write_text(TRAIN.replace('"markov"', '"nofile.txt"'), encoding="utf-8")
+    outcome = tfblock("gradflow", "train.toml", "second.toml")
+    assert outcome.code == 2
+    assert "nofile.txt" in outcome.err
+    assert not (here / "runs").exists()

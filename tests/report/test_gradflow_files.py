@@ -67,7 +67,7 @@ def test_a_picture_shows_the_loss_curves_where_there_was_training(tmp_path):
         draw_gradflow(data, tmp_path / f"{name}.svg")
     plain, trained = ((tmp_path / f"{name}.svg").read_text(encoding="utf-8") for name in ("plain", "trained"))
     # labels are drawn as paths, and matplotlib leaves each text beside them as a comment
-    for label in ("training loss (nats)", "unigram entropy", "12 layers, lr 0.001, warmup 100"):
+    for label in ("training loss (nats)", "frequencies alone", "12 layers, lr 0.001, warmup 100"):
         assert f"<!-- {label} -->" in trained
         assert f"<!-- {label} -->" not in plain
 

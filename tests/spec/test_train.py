@@ -52,6 +52,7 @@ def test_the_resolved_form_reads_back_equal():
         ({"lr": []}, {}, "gradflow.train.lr", "lr is empty"),
         ({"warmup": []}, {}, "gradflow.train.warmup", "warmup is empty"),
         ({"lr": [0.1, 0.1]}, {}, "gradflow.train.lr", "a number stands twice in 0.1, 0.1"),
+        ({"lr": [1, 1.0]}, {}, "gradflow.train.lr", "a number stands twice in 1, 1.0"),
         ({"warmup": [3, 3]}, {}, "gradflow.train.warmup", "a number stands twice in 3, 3"),
         ({"warmup": [201]}, {}, "gradflow.train.warmup", "a warmup of 201 steps never ends within steps = 200"),
         ({"warmup": [3], "steps": 2}, {}, "gradflow.train.warmup", "never ends within steps = 2"),

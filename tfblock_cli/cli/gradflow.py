@@ -1,6 +1,6 @@
 """tfblock gradflow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,7 @@ def gradflow(
     for flag, file in (("--csv", csv), ("--junit-xml", junit_xml)):
         if file is not None:
             expect_room(flag, file)
+    _expect_texts([loaded.experiment for loaded in experiments])
     results: list[Result[Any]] = []
 
     def measure(experiment: AnyExperiment, progress: Progress) -> Result[Any]:
@@ -83,6 +84,23 @@ def gradflow(
                 PLOT: (plot, _draw),
             }
             _export(request, files, results)
+
+
+def _expect_texts(experiments: Sequence[AnyExperiment]) -> None:
+    """Raise BadInput, before the first one runs, for every text that cannot be had or learned."""
+    trained = [one for one in experiments if not isinstance(one, TargetExperiment) and one.gradflow.train.steps]
+    if not trained:
+        return
+    from tfblock_cli.probes.gradflow.training import expect_text
+
+    problems: list[Problem] = []
+    for experiment in trained:
+        try:
+            expect_text(experiment)
+        except BadInput as error:
+            problems += error.problems
+    if problems:
+        raise BadInput(*dict.fromkeys(problems))
 
 
 def _partial(request: Request, experiment: AnyExperiment) -> "Partial":

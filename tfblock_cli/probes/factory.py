@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -58,13 +58,15 @@ def did_you_mean(word: str, words: Iterator[str] | list[str]) -> str:
 
 @contextmanager
 def _current_folder() -> Iterator[None]:
-    """Importable for a while, in front of everything, as ``python -m`` has it."""
+    """Importable for a while, in front of everything, as ``python -m`` has it; and the current one afterwards."""
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
         yield
     finally:
-        sys.path.remove(here)
+        os.chdir(here)
+        with suppress(ValueError):  # somebody else has removed it
+            sys.path.remove(here)
 
 
 def _find(factory: str) -> Any:

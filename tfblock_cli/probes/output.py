@@ -30,7 +30,7 @@ def _picked(output: Any, key: str | int) -> Any:
     """By key, then by attribute, then by index."""
     if isinstance(output, Mapping) and key in output:
         return output[key]
-    if isinstance(key, str) and hasattr(output, key):
+    if isinstance(key, str) and not isinstance(output, Tensor) and hasattr(output, key):
         return getattr(output, key)
     if isinstance(output, Sequence) and re.fullmatch(r"-?\d{1,9}", str(key)):
         index = int(key)

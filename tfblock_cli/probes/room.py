@@ -16,24 +16,28 @@ CGROUP_FILES = {
 }
 
 
-def require(need_bytes: int, device: str, what: str) -> None:
+HELPS = (
+    "a smaller batch (--batch), a shorter sequence (--seq), a smaller model, --dtype bfloat16 instead of float32, or "
+    "for forward --device meta (shapes without numbers)"
+)
+
+
+def require(need_bytes: int, device: str, what: str, helps: str = HELPS) -> None:
     """Refuse a run that needs more than 80 % of the free memory; the device meta needs none.
 
     Args:
         need_bytes: An upper bound of what it needs at once.
         device: Where: cpu, cuda, cuda:1, mps or meta.
         what: What needs it, in the user's words.
+        helps: What the user can do about it.
 
     Raises:
         BadInput: With both figures and what helps; or there is no such device.
     """
     free = free_bytes(device)
     if free is not None and need_bytes > SHARE * free:
-        message = (
-            f"{what} needs up to {_gib(need_bytes)}, which is more than {SHARE:.0%} of the free {_gib(free)}; what "
-            "helps: a smaller batch (--batch), a shorter sequence (--seq), a smaller model, --dtype bfloat16 instead "
-            "of float32, or for forward --device meta (shapes without numbers)"
-        )
+        free_part = f"{SHARE:.0%} of the free {_gib(free)}"
+        message = f"{what} needs up to {_gib(need_bytes)}, which is more than {free_part}; what helps: {helps}"
         raise BadInput(Problem(f"--device {device}", message))
 
 

@@ -168,21 +168,23 @@ class Subject:
         """The module in a dtype and a mode, in train mode with dropout and jitter 0, for a while.
 
         Afterwards its weights, buffers, modes, noises and grad flags and torch's random state are the very ones
-        that they were. Weights are swapped, not cast back: bits that another dtype cannot hold are not lost.
+        that they were. Weights are swapped, not cast back: bits that another dtype cannot hold are not lost, and a
+        module that writes into its own while it runs writes into a copy.
         """
         accelerators = [self.device] if self.device.type == "cuda" else []  # the CPU's random state is always kept
         with torch.random.fork_rng(devices=accelerators), _restored(self.module):
+            as_it_is = dtype == self.dtype  # a module with weights in several dtypes runs in all of them
             for parameter in self.module.parameters():
-                if parameter.dtype != dtype:
-                    parameter.data = _cast(parameter.data, dtype)
+                parameter.data = parameter.data.clone() if as_it_is else _cast(parameter.data, dtype)
             for module in self.module.modules():
                 for name, buffer in module._buffers.items():
-                    if buffer is not None:  # a copy in any case: in train mode some norms write into theirs
-                        module._buffers[name] = _cast(buffer, dtype) if buffer.dtype != dtype else buffer.clone()
-                if training:  # in eval mode there must be no need to
+                    if buffer is not None:
+                        module._buffers[name] = buffer.clone() if as_it_is else _cast(buffer, dtype)
+            self.module.train(training)  # which some modules override
+            if training:  # in eval mode there must be no need to
+                for module in self.module.modules():
                     for name in noise_names(module):
                         setattr(module, name, 0.0)
-                module.training = training
             yield
 
 
@@ -216,12 +218,12 @@ def with_kernel(subject: Subject, kernel: Kernel) -> Subject:
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor.clone()
+    return tensor.to(dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
 
 
 def _is_noise(name: str, value: Any) -> bool:
-    """Whether it is a size of what is random in training: attention_dropout, resid_pdrop, router_jitter_noise, ..."""
-    return isinstance(value, float) and ("drop" in name or "jitter" in name)
+    """Whether it is a share of what is random in training: attention_dropout, resid_pdrop, router_jitter_noise, ..."""
+    return isinstance(value, float) and 0 < value < 1 and ("drop" in name or "jitter" in name)
 
 
 def noise_names(module: nn.Module) -> list[str]:
@@ -233,7 +235,7 @@ def noise_names(module: nn.Module) -> list[str]:
 @contextmanager
 def _restored(root: nn.Module) -> Iterator[None]:
     """Put back what ``lend`` changes, whatever happens in between."""
-    modules = list(root.modules())
+    modules, mode = list(root.modules()), root.training
     weights = [(parameter, parameter.data, parameter.requires_grad) for parameter in root.parameters()]
     states = [
         (module, module.training, dict(module._buffers), {name: getattr(module, name) for name in noise_names(module)})
@@ -242,6 +244,7 @@ def _restored(root: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        root.train(mode)
         for parameter, data, requires_grad in weights:
             parameter.data = data
             parameter.requires_grad_(requires_grad)

@@ -60,16 +60,23 @@ def of_module(module: nn.Module, vocab_size: int, d_model: int, output_key: str 
 
 
 def expect_weights(module: nn.Module, where: str) -> None:
-    """Refuse weights that have no numbers.
+    """Refuse a module that cannot be looked into, and weights that have no numbers or no gradient.
 
     Raises:
-        BadInput: Some are lazy, or on the device meta.
+        BadInput: It is TorchScript; or some weights are lazy, on the device meta, or made in inference mode.
     """
-    for name, parameter in module.named_parameters():
-        if is_lazy(parameter):
+    if any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules()):
+        raise BadInput(
+            Problem(where, "is TorchScript, which nobody can look into; give the module that it is made from")
+        )
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
             raise BadInput(Problem(where, f"{name} is lazy and has no shape yet; call the module once first"))
-        if parameter.is_meta:
+        if tensor.is_meta:
             raise BadInput(Problem(where, f"{name} is on the device meta and has no numbers"))
+        if tensor.is_inference():
+            message = f"{name} was made under torch.inference_mode() and can have no gradient; use torch.no_grad()"
+            raise BadInput(Problem(where, message))
 
 
 def tried(subject: Subject, seq_len: int, where: str) -> Subject:
@@ -92,7 +99,7 @@ def tried(subject: Subject, seq_len: int, where: str) -> Subject:
         except BadInput as error:  # there is no such output
             raise BadInput(*(Problem(where, problem.message) for problem in error.problems)) from error
         except RAISED as error:
-            message = f"called with {asked} it raised {said(error)} ({_guess(subject, error)}?)"
+            message = f"called with {asked} it raised {said(error)}{_guess(subject, error)}"
             raise BadInput(Problem(where, message)) from error
     if tuple(y.shape[:2]) != shape:
         message = f"called with {asked} it returns {tuple(y.shape)}; the first two axes must be {shape}, (B, T)"
@@ -133,9 +140,12 @@ def _counts_from_zero(subject: Subject, x: Tensor) -> bool:
 
 
 def _guess(subject: Subject, error: BaseException) -> str:
+    """What may be behind an error that a wrong input would raise."""
     if isinstance(error, IndexError):
-        return "has it fewer ids than V, or fewer positions than T"
-    return f"does it take {'vectors of width D (--d D)' if subject.vocab_size else 'ids below V (--vocab V)'}"
+        return " (has it fewer ids than V, or fewer positions than T?)"
+    if not isinstance(error, RuntimeError | TypeError | ValueError) or isinstance(error, RecursionError):
+        return ""
+    return f" (does it take {'vectors of width D (--d D)' if subject.vocab_size else 'ids below V (--vocab V)'}?)"
 
 
 def narrowest(subject: Subject, seq_len: int) -> torch.dtype:
@@ -177,11 +187,12 @@ def kind_of(module: nn.Module, example: Tensor | None, *, vocab_size: int, d_mod
     """What a module takes, as keys of [target]: what is said of it, else what an example shows.
 
     Raises:
-        BadInput: It is no module, or the example no input.
+        BadInput: It is no module that can be asked, or the example no input.
     """
     where = type(module).__name__
     if not isinstance(module, nn.Module):
         raise BadInput(Problem(where, f"expected a torch.nn.Module, got {module!r:.100}"))
+    expect_weights(module, where)
     if vocab_size or d_model:
         return {"vocab_size": vocab_size, "d_model": d_model}
     if example is None:

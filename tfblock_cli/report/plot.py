@@ -141,7 +141,10 @@ def _draw_losses(axes: Axes, data: GradflowData, condition: Condition) -> None:
     """One curve per placement, and the entropies between which a network learns."""
     assert data.training is not None
     axes.set(xlabel="step", ylabel="training loss (nats)", title=condition.words)
-    for entropy, name in ((data.training.unigram_entropy, "unigram entropy"), (data.training.bigram_entropy, "bigram")):
+    for entropy, name in (
+        (data.training.unigram_loss, "frequencies alone"),
+        (data.training.bigram_entropy, "bigram entropy"),
+    ):
         axes.axhline(entropy, color="0.6", lw=0.8, ls=":")
         axes.annotate(name, (0.01, entropy), xycoords=("axes fraction", "data"), va="bottom", color="0.4")
     for i, fact in enumerate(data.placements):

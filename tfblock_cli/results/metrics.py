@@ -128,8 +128,9 @@ TRAINED = {
         words="how a training run ended",
         formula=(
             "DIVERGED: a loss is nan or inf, or the held-out loss ends above where it began; else LEARNS: it ends more "
-            "than `margin` nats below the text's unigram entropy; else COLLAPSED: train.cosine is above 0.99; else "
-            "SLOW: it fell by a tenth of the margin or more over the last quarter of the steps; else STUCK"
+            "than `margin` nats below unigram_loss, that of whoever knows frequencies alone; else COLLAPSED: "
+            "train.cosine is above 0.99; else SLOW: it fell by a tenth of the margin or more over the last quarter of "
+            "the steps; else STUCK"
         ),
         tells="whether what the network has learned is more than how frequent each character is",
     ),

@@ -60,7 +60,8 @@ class Training:
         text_sha256: Of the text in UTF-8.
         characters: How many it has.
         symbols: How many different ones.
-        unigram_entropy: Of how frequent each character is, in nats: what a network knows that ignores its input.
+        unigram_entropy: Of how frequent each character is, in nats.
+        unigram_loss: Of a network that knows how frequent each is in the training text, on the held-out text, in nats.
         bigram_entropy: Of a character when the one before it is known, in nats: of "markov" no network comes below it.
         held_out_characters: How many are predicted to judge a run.
         optimizer: Its kind.
@@ -76,6 +77,7 @@ class Training:
     characters: int
     symbols: int
     unigram_entropy: float
+    unigram_loss: float
     bigram_entropy: float
     held_out_characters: int
     optimizer: str

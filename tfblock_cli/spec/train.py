@@ -50,7 +50,7 @@ class TrainSettings(Spec):
         text: "python_docs" (the help topics that Python carries), "markov" (a source of known entropy, the same on
             every machine) or the path of a UTF-8 text file.
         optimizer: adamw or sgd.
-        margin: By how many nats the held-out loss must lie below the text's unigram entropy for LEARNS.
+        margin: By how many nats the held-out loss must lie below that of whoever knows frequencies alone, for LEARNS.
     """
 
     lr: Items[Positive] = (3e-4,)
@@ -71,10 +71,10 @@ def train_faults(gradflow: Table, model: Table) -> Iterator[PydanticCustomError]
     if not steps:
         return
     for key in ("lr", "warmup"):
-        values = items(train.get(key, (1,)))
+        values = [value for value in items(train.get(key)) if isinstance(value, int | float)]
         if key in train and train[key] in ([], ()):
             yield fault(f"{key} is empty: name at least one", f"gradflow.train.{key}")
-        if len(set(map(str, values))) < len(values):
+        if len(set(values)) < len(values):
             yield fault(
                 f"a number stands twice in {listed(values)}; runs are told apart by it", f"gradflow.train.{key}"
             )

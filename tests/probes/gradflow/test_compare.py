@@ -17,7 +17,7 @@ from tfblock_cli.probes import gradflow
 from tfblock_cli.probes.gradflow.cell import measure
 from tfblock_cli.probes.gradflow.compare import variant_of
 from tfblock_cli.probes.inputs import random_input
-from tfblock_cli.results.metrics import METRICS, metric
+from tfblock_cli.results.metrics import METRICS, TRAINED, metric
 from tfblock_cli.spec.base import axis_of, name_of
 from tfblock_cli.spec.norm_placement import NormPlacement, Placement
 from tfblock_cli.spec.settings import Guard, Metric
@@ -404,7 +404,7 @@ def test_degenerate_losses_really_are(norm, loss):
 
 def test_metrics_are_explained():
     slopes = [f"slope.{name}" for name in METRICS if name != "loss"]
-    assert [*METRICS, *slopes] == list(get_args(Metric))
+    assert [*METRICS, *slopes, *TRAINED] == list(get_args(Metric))
     for name in get_args(Metric):
         found = metric(name)
         assert found.words

@@ -19,8 +19,9 @@ from tfblock_cli.probes.causality.session import EVAL, Mode, Session
 from tfblock_cli.probes.causality.shrink import ABOVE, shrunk, shrunk_declaration
 from tfblock_cli.probes.causality.verdict import Finding
 from tfblock_cli.probes.causality.weights import redraw
+from tfblock_cli.probes.factory import RAISED
 from tfblock_cli.probes.room import require
-from tfblock_cli.probes.subject import Subject, from_experiment, with_kernel
+from tfblock_cli.probes.subject import Subject, from_experiment, noise_names, with_kernel
 from tfblock_cli.results.causality import CausalityData, Leak, ProbeRow
 from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Check, Result
@@ -259,11 +260,11 @@ def _ask(probe: Probe, session: Session) -> Finding:
     try:
         with session.open():
             return probe(session)
-    except Exception as error:  # whatever a foreign module may raise
+    except RAISED as error:
         return Finding(verdict="inconclusive", worst=None, message=f"the module raised: {_first_line(error)}")
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -313,9 +314,13 @@ def _not_proven(full: Trial, own: Trial | None, rows: Sequence[ProbeRow], seed: 
         "documents": "packed documents",
     }
     missing = [words for name, words in unasked.items() if name not in asked]
+    modules = list(full.subjects[0].module.modules())
+    if any(getattr(module, name) for module in modules for name in noise_names(module)):
+        missing.append("what runs only while dropout or jitter is on")
     return (
         f"other weights and inputs than those drawn from seed {seed}",
         f"other lengths than T = {lengths}",
+        f"larger batches than {BATCH_SIZE}",
         f"other dtypes than {dtypes}",
         f"other kernels than {kernels} (or compiled ones)" if kernels else "other kernels, or compiled ones",
         f"other devices than {full.subjects[0].device.type}",

@@ -1,5 +1,7 @@
 """Gradient map: d output i / d input j is exactly 0 where i may not see j, and alive where it may."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -131,17 +133,21 @@ def _forward(session: Session, x: Tensor) -> tuple[Tensor, Tensor]:
         leaf = x.requires_grad_()
         return session.recorded(leaf), leaf
     leaves: list[Tensor] = []
+    others: list[Tensor] = []
 
-    def stand_in(module: object, args: object, output: Tensor) -> Tensor:
-        leaves.append(output.detach().requires_grad_())
-        return leaves[-1].clone()  # some models scale it in place, which a leaf forbids
+    def stand_in(module: object, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        """One leaf for all calls with these ids; what other ids become, shifted ones say, stands elsewhere."""
+        is_x = bool(args) and isinstance(args[0], Tensor) and torch.equal(args[0], x)
+        if not (is_x and leaves):
+            (leaves if is_x else others).append(output.detach().requires_grad_())
+        return (leaves if is_x else others)[-1].clone()  # some models scale it in place, which a leaf forbids
 
     handle = session.subject.module.get_submodule(session.subject.embedding).register_forward_hook(stand_in)
     try:
         y = session.recorded(x)
     finally:
         handle.remove()
-    return y, leaves[-1]
+    return y, (leaves or others)[-1]
 
 
 def _dead(influence_TT: Tensor, must_TT: Tensor) -> str:

@@ -130,5 +130,11 @@ def change_T(a: Tensor, b: Tensor) -> Tensor:
 
 
 def size(y: Tensor) -> float:
-    """The largest absolute value, by which changes are divided; 1 where everything is 0."""
-    return float(y.abs().max()) or 1.0
+    """The largest absolute value, by which changes are divided; 1 where everything is 0.
+
+    A channel that is the same at every position, as the -1e30 of a padded vocabulary is, says nothing of how large the
+    others are: beside it every leak would be rounding.
+    """
+    y_NC = y.flatten(0, 1).flatten(1) if y.dim() > 2 else y.flatten(0, 1)[:, None]
+    varies_C = (y_NC != y_NC[:1]).any(0)
+    return float((y_NC[:, varies_C] if bool(varies_C.any()) else y_NC).abs().max()) or 1.0

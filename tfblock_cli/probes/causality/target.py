@@ -17,7 +17,7 @@ from tfblock_cli.probes.causality.lengths import small_length
 from tfblock_cli.probes.causality.weights import rescaled
 from tfblock_cli.probes.huggingface import has_weights
 from tfblock_cli.probes.subject import Subject
-from tfblock_cli.probes.target import expect_weights, from_target, narrowest, of_module, tried
+from tfblock_cli.probes.target import from_target, narrowest, of_module, tried
 from tfblock_cli.results.causality import CausalityData
 from tfblock_cli.results.progress import Progress
 from tfblock_cli.results.result import Result
@@ -66,7 +66,6 @@ def run_module(
         BadInput: The module does not take what it was said to take.
     """
     target, where = experiment.target, type(module).__name__
-    expect_weights(module, where)
     subject = of_module(module, target.vocab_size, target.d_model, target.output_key, target.chunk)
     with rescaled(module, experiment.seed) if experiment.causality.weights == "rescaled" else nullcontext():
         data = ask((subject,), experiment, where=where, progress=progress)

@@ -14,7 +14,7 @@ from tfblock_cli.probes.gradflow.expect import judge
 from tfblock_cli.probes.gradflow.metrics import metrics, slopes, summarize
 from tfblock_cli.probes.gradflow.statistics import Values
 from tfblock_cli.probes.gradflow.training.cells import Executors, Finished
-from tfblock_cli.probes.gradflow.training.stage import summary, train
+from tfblock_cli.probes.gradflow.training.stage import expect_text, summary, train
 from tfblock_cli.probes.room import require
 from tfblock_cli.results.gradflow import GradflowData, Row, Summary
 from tfblock_cli.results.metrics import SLOPE
@@ -57,6 +57,8 @@ def run(
     if experiment.device == "meta":
         raise BadInput(Problem("device", "there are no numbers on the device meta, and a gradient is one"))
     settings = experiment.gradflow
+    if settings.train.steps:
+        expect_text(experiment)  # before anything runs
     progress = progress or NoProgress()
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
     variants: dict[tuple[str, int], Experiment] = {

@@ -18,7 +18,7 @@ from tfblock_cli.probes.gradflow.cell import gradient_norms, has_clones, named_l
 from tfblock_cli.probes.gradflow.guards import MESSAGES
 from tfblock_cli.probes.gradflow.layers import Layers, find_layers
 from tfblock_cli.probes.subject import Subject, noise_names
-from tfblock_cli.probes.target import expect_weights, from_target, of_module, tried
+from tfblock_cli.probes.target import from_target, of_module, tried
 from tfblock_cli.results.gradflow import Row
 from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Check, Result
@@ -57,7 +57,6 @@ def run_module(
         BadInput: The module does not take what it was said to take, or lets no gradient through.
     """
     target, where = experiment.target, type(module).__name__
-    expect_weights(module, where)
     asked = experiment.model_dump()
     asked["target"]["factory"] = f"{type(module).__module__}.{where}"  # no factory: it was handed over
     subject = of_module(module, target.vocab_size, target.d_model, target.output_key)

@@ -53,7 +53,7 @@ def _protocol(training: Training) -> str:
         f"text {training.text}: {count(training.characters)} characters, {training.symbols} different ones; entropy "
         f"{training.unigram_entropy:.3f} nats, {training.bigram_entropy:.3f} when the character before is known"
     )
-    learns = training.unigram_entropy - training.margin
+    learns = training.unigram_loss - training.margin
     return (
         f"{text}; {training.optimizer}, {training.batch_size} x {training.seq_len} characters a step; LEARNS: a loss "
         f"below {learns:.3f} on {count(training.held_out_characters)} characters that were held out"

@@ -103,15 +103,19 @@ def test_a_cell_that_failed_is_tried_again_by_the_next_call():
     assert list(finished) == ["good"]
 
 
-def test_a_process_that_dies_costs_its_own_cell_alone(tmp_path):
-    asked = cells(4) | {"dead": {"n": 7, "dies": "always"}, "once": {"n": 5, "dies": str(tmp_path / "died")}}
+def test_a_process_that_dies_costs_its_own_cell_alone():
+    asked = cells(3) | {"dead": {"n": 7, "dies": "always"}}
     finished: dict[str, Plain] = {}
     found = run(asked, processes, jobs=2, finished=finished)
     assert found["dead"] == {"error": DIED}
-    assert [found[f"cell{i}"]["value"] for i in range(4)] == [0, 1, 4, 9]
-    assert found["once"]["value"] == 25  # it ran again, alone
+    assert [found[f"cell{i}"]["value"] for i in range(3)] == [0, 1, 4]
     assert list(found) == list(asked)
     assert set(finished) == set(asked) - {"dead"}
+
+
+def test_a_cell_whose_process_died_once_runs_again_alone(tmp_path):
+    found = run({"once": {"n": 5, "dies": str(tmp_path / "died")}} | cells(2), processes, jobs=2)
+    assert [result["value"] for result in found.values()] == [25, 0, 1]
 
 
 SCRIPT = """
@@ -135,6 +139,35 @@ def sleep(task):
     return {"error": ""}
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look at")
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
+    script, pids = tmp_path / "script.py", tmp_path / "pids"
+    pids.mkdir()
+    script.write_text(SCRIPT.format(root=str(ROOT), pids=str(pids)), encoding="utf-8")
+    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    await_workers(pids)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(is_alive(int(pid.name)) for pid in pids.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid.name for pid in pids.iterdir() if is_alive(int(pid.name))]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def await_workers(pids: Path) -> None:
+    deadline = time.monotonic() + 60
+    while len(list(pids.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signals to block")
 def test_ctrl_c_ends_the_processes_at_once_and_quietly(tmp_path):
     script = tmp_path / "script.py"
@@ -148,9 +181,7 @@ def test_ctrl_c_ends_the_processes_at_once_and_quietly(tmp_path):
         start_new_session=True,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     )
-    deadline = time.monotonic() + 60
-    while len(list(pids.iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    await_workers(pids)
     start = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     _, errors = process.communicate(timeout=30)

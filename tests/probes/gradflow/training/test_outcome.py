@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfblock_cli.probes.gradflow.training.outcome import Judged, verdict
 
-H = 3.0  # the unigram entropy
+H = 3.0  # who knows frequencies alone
 
 
 def judged(*losses, cosine=0.5):
@@ -34,14 +34,14 @@ def judged(*losses, cosine=0.5):
     ],
 )
 def test_every_verdict(seen, expected):
-    assert verdict(seen, unigram_entropy=H, margin=0.3, broke=False) == expected
+    assert verdict(seen, unigram_loss=H, margin=0.3, broke=False) == expected
 
 
 def test_a_training_loss_that_is_no_number_is_a_divergence():
-    assert verdict(judged(5.0, 4.0, 3.0, 2.0), unigram_entropy=H, margin=0.3, broke=True) == "DIVERGED"
+    assert verdict(judged(5.0, 4.0, 3.0, 2.0), unigram_loss=H, margin=0.3, broke=True) == "DIVERGED"
 
 
 @given(st.lists(st.floats(0, 10), min_size=3, max_size=5), st.floats(-1, 1))
 def test_only_a_loss_below_the_entropy_by_the_margin_learns(losses, cosine):
-    found = verdict(judged(*losses, cosine=cosine), unigram_entropy=H, margin=0.3, broke=False)
+    found = verdict(judged(*losses, cosine=cosine), unigram_loss=H, margin=0.3, broke=False)
     assert (found == "LEARNS") == (losses[-1] < H - 0.3 and losses[-1] <= losses[0])

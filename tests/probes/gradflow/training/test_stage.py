@@ -59,7 +59,9 @@ def test_a_run_is_that_of_its_own_model():
         seed=1,
         gradflow={"train": {"text": "markov", "steps": STEPS, "batch_size": 2}},
     )
-    found = trial.run({"experiment": alone.model_dump(mode="json"), "lr": 0.1, "warmup": 2})
+    sha256 = text.read("markov").sha256
+    task = {"experiment": alone.model_dump(mode="json"), "lr": 0.1, "warmup": 2, "text_sha256": sha256}
+    found = trial.run(task)
     (mine,) = [t for t in trials(result) if (t.placement, t.depth, t.lr, t.warmup, t.seed) == ("post", 1, 0.1, 2, 1)]
     assert mine.held_out_loss == found["held_out"][-1][1]
     assert mine.cosine == found["held_out"][-1][2]
@@ -144,13 +146,11 @@ def test_runs_on_another_text_are_not_taken_over(tmp_path):
     losses = []
     for word in ("abcd", "efgh"):
         file.write_text(word * 6000, encoding="utf-8")
-        text.read.cache_clear()
         result = gradflow.run(asked(train={"text": str(file)}), finished=finished)
         losses.append([t.held_out_loss for t in trials(result)])
         file.write_text("x", encoding="utf-8")
     assert losses[0] == losses[1]  # ranks are the same
     file.write_text("abcdabce" * 3000, encoding="utf-8")
-    text.read.cache_clear()
     third = gradflow.run(asked(train={"text": str(file)}), finished=finished)
     assert [t.held_out_loss for t in trials(third)] != losses[0]
 
@@ -246,6 +246,8 @@ def test_a_text_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path
     first, second = map(str, told.value.problems)
     assert "3 different characters; --vocab must be at least that, not 2" in first
     assert "too few for sequences of 5" in second
+    with pytest.raises(BadInput, match="nothing can learn: whoever knows frequencies alone is at 3"):
+        gradflow.run(asked(train={"margin": 5.0}))
     with pytest.raises(BadInput, match="is not causal sees the character"):
         gradflow.run(asked(model={"attention": {"n_heads": 2, "pattern": "bidirectional"}}))
 
@@ -255,7 +257,8 @@ def test_memory_is_asked_for_before_anything_is_trained(monkeypatch):
         class Asked(Exception):  # noqa: N818
             pass
 
-        def require(n, device, what):
+        def require(n, device, what, helps):
+            assert "gradflow.train.batch_size" in helps
             raise Asked(n)
 
         monkeypatch.setattr(stage, "require", require)

@@ -66,7 +66,6 @@ def test_pythons_help_topics_are_real_english():
 
 def test_a_python_without_its_help_topics_is_told_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    text.read.cache_clear()
     with pytest.raises(BadInput, match="without its help topics"):
         text.read("python_docs")
 
@@ -88,6 +87,13 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, content, message):
         file.write_bytes(content)
     with pytest.raises(BadInput, match=message):
         text.read(str(file))
+
+
+def test_an_impossible_path_and_a_word_that_is_almost_known_are_told(tmp_path):
+    with pytest.raises(BadInput, match="embedded null byte"):
+        text.read("a\0b")
+    with pytest.raises(BadInput, match="did you mean markov"):
+        text.read(str(tmp_path / "markow"))
 
 
 @given(st.text(min_size=1, max_size=200))

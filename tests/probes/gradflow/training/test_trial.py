@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,12 @@ def asked(model=None, *, train=None, **keys):
 
 
 def run(asked, *, lr=0.01, warmup=0):
-    return trial.run({"experiment": asked.model_dump(mode="json"), "lr": lr, "warmup": warmup})
+    return trial.run(task(asked, lr=lr, warmup=warmup))
+
+
+def task(asked, *, lr=0.01, warmup=0):
+    sha256 = text.read(asked.gradflow.train.text).sha256
+    return {"experiment": asked.model_dump(mode="json"), "lr": lr, "warmup": warmup, "text_sha256": sha256}
 
 
 def bare(asked, *, lr=0.01, warmup=0, make=None):
@@ -82,9 +88,12 @@ def test_a_run_is_the_bare_loop(warmup):
     assert found["update_ratio"] == pytest.approx(ratios[-1], rel=1e-9)
     assert found["error"] == ""
     assert (found["forwards"], found["vjps"]) == (STEPS + 5, STEPS)
-    unigram = text.read("markov").unigram_entropy
+    held_out = text.read("markov").judged(asked().input.seq_len)[:, 1:].flatten()
+    counts = np.bincount(text.read("markov").training.numpy(), minlength=64) + 1
+    unigram = float(-np.log(counts[held_out.numpy()] / counts.sum()).mean())
+    assert text.read("markov").unigram_loss(asked().input.seq_len) == pytest.approx(unigram, rel=1e-12)
     seen = [Judged(*one) for one in judged]
-    assert found["verdict"] == verdict(seen, unigram_entropy=unigram, margin=0.3, broke=False)
+    assert found["verdict"] == verdict(seen, unigram_loss=unigram, margin=0.3, broke=False)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +202,43 @@ def test_few_steps_have_fewer_quarters(steps):
     assert found["verdict"] in ("SLOW", "STUCK", "COLLAPSED")
 
 
+def test_sixteen_bits_are_judged_in_float64():
+    """A step of bfloat16 at a loss of 4.8 is as large as what tells SLOW from STUCK."""
+    found = run(asked(dtype="bfloat16"), lr=1e-3)
+    model = build(asked(dtype="bfloat16"))
+    held_out = text.read("markov").judged(5)
+    exact = F.cross_entropy(model(held_out[:, :-1]).double().transpose(1, 2), held_out[:, 1:]).item()
+    assert found["held_out"][0][1] == pytest.approx(exact, rel=1e-12)
+    assert exact != float(torch.tensor(exact).bfloat16())
+
+
+def test_who_knows_only_frequencies_does_not_learn(tmp_path):
+    """Held-out blocks of one character make a loss far below the whole text's entropy possible without learning."""
+    random = np.random.default_rng(0)
+    letters = "".join(random.choice([" ", *map(chr, range(65, 125))], 9000, p=[0.5, *[0.5 / 60] * 60]))
+    file = tmp_path / "uneven.txt"
+    file.write_text((" " * 1000 + letters) * 2, encoding="utf-8")
+    found = run(asked({"n_layers": 1}, train={"text": str(file), "steps": 60}), lr=0.01)
+    mine = text.read(str(file))
+    assert found["held_out"][-1][1] < mine.unigram_entropy - 0.3
+    assert found["verdict"] != "LEARNS"
+    assert mine.unigram_loss(5) == pytest.approx(-np.log((letters * 2).count(" ") / 18_000), rel=0.01)
+
+
+def test_a_text_that_changed_in_between_is_an_error_of_the_run(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("abcd" * 6000, encoding="utf-8")
+    asked_for = task(asked(train={"text": str(file)}))
+    file.write_text("abdc" * 6000, encoding="utf-8")
+    assert trial.run(asked_for) == {"error": "ValueError: the text has changed since the run was asked for"}
+    assert text.read(str(file)).sha256 != asked_for["text_sha256"]
+
+
 def test_dropout_is_off():
     assert run(asked({"dropout": 0.5})) == run(asked())
 
 
 def test_every_step_is_told():
     told = []
-    trial.run({"experiment": asked().model_dump(mode="json"), "lr": 0.01, "warmup": 0}, lambda: told.append(1))
+    trial.run(task(asked()), lambda: told.append(1))
     assert len(told) == STEPS

@@ -1,7 +1,9 @@
 """Cells: independent pieces of work, run here or in processes, none of them twice."""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
@@ -40,7 +42,7 @@ class Here(Executor):
 def processes(workers: int) -> Iterator[Executor]:
     """Processes that share nothing with this one. Whatever ends the ``with`` early ends them too."""
     before = set(multiprocessing.active_children())
-    pool = _Pool(workers, mp_context=multiprocessing.get_context("spawn"))
+    pool = _Pool(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
     try:
         yield pool
     except BaseException:
@@ -49,6 +51,18 @@ def processes(workers: int) -> Iterator[Executor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Even if the parent is killed: a worker that waits for work would wait for ever."""
+    parent = multiprocessing.parent_process()
+
+    def wait_for_its_end() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait_for_its_end, daemon=True).start()
 
 
 class _Pool(ProcessPoolExecutor):

@@ -20,21 +20,21 @@ class Judged(NamedTuple):
     cosine: float
 
 
-def verdict(seen: Sequence[Judged], *, unigram_entropy: float, margin: float, broke: bool) -> Outcome:
+def verdict(seen: Sequence[Judged], *, unigram_loss: float, margin: float, broke: bool) -> Outcome:
     """LEARNS, SLOW, STUCK, COLLAPSED or DIVERGED.
 
     The loss of the training batches has no say: it is too noisy to tell a network that learns from one that does not.
 
     Args:
         seen: On the held-out text: at the start, at every quarter of the steps, at the end.
-        unigram_entropy: Of the text: the loss of a network that knows frequencies and nothing else.
+        unigram_loss: Of a network that knows frequencies and nothing else, on the same text.
         margin: In nats.
         broke: Whether a training loss was nan or inf.
     """
     start, before, end = seen[0], seen[-2], seen[-1]
     if broke or not isfinite(end.loss) or end.loss > start.loss:
         return "DIVERGED"
-    if end.loss < unigram_entropy - margin:
+    if end.loss < unigram_loss - margin:
         return "LEARNS"
     if end.cosine > COLLAPSED:
         return "COLLAPSED"

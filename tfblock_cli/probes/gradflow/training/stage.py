@@ -94,6 +94,35 @@ class Trained:
         return sum(run.get(what, 0) for run in self.found.values())
 
 
+def expect_text(experiment: Experiment) -> text.Text:
+    """The text of [gradflow.train].
+
+    Raises:
+        BadInput: With every fault: it cannot be had, or not be learned by the model.
+    """
+    settings, T, V = experiment.gradflow.train, experiment.input.seq_len, experiment.model.vocab_size
+    learned = text.read(settings.text)
+    where, wrong = "gradflow.train.text", []
+    if learned.symbols > V:
+        message = f"the text has {learned.symbols} different characters; --vocab must be at least that, not {V}"
+        wrong.append(Problem(where, message))
+    if min(len(learned.held_out), len(learned.training)) <= T:
+        message = (
+            f"the text has {learned.characters:,} characters, of which {len(learned.held_out):,} are held out: too few "
+            f"for sequences of {T}"
+        )
+        wrong.append(Problem(where, message))
+    elif settings.margin >= (known := learned.unigram_loss(T)):
+        message = f"nothing can learn: whoever knows frequencies alone is at {known:.3f} nats, the margin above 0"
+        wrong.append(Problem(f"gradflow.train.margin = {settings.margin:g}", message))
+    if not all(block.attention.pattern.is_causal for block in experiment.model.blocks()):
+        message = "a pattern that is not causal sees the character that it is to predict; leave [gradflow.train] out"
+        wrong.append(Problem("model.attention.pattern", message))
+    if wrong:
+        raise BadInput(*wrong)
+    return learned
+
+
 def train(
     experiment: Experiment,
     variants: Variants,
@@ -117,17 +146,18 @@ def train(
         BadInput: The text cannot be had, or does not fit the model; or the memory does not suffice.
     """
     settings = experiment.gradflow.train
-    learned = text.read(settings.text)
-    _expect_fit(experiment, learned)
+    learned = expect_text(experiment)
     for variant in variants.values():
-        require(jobs * _bytes(variant), experiment.device, f"training, {jobs} at once," if jobs > 1 else "training")
+        helps = "a smaller gradflow.train.batch_size, a shorter sequence (--seq), a smaller model, fewer --jobs"
+        what = f"training, {jobs} at once," if jobs > 1 else "training"
+        require(jobs * _bytes(variant), experiment.device, what, helps)
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
     keys = {
         key.name: key
         for (kind, depth), lr, warmup, seed in product(variants, settings.lr, settings.warmup, seeds)
         for key in (Key(kind, Condition(depth, lr, warmup), seed),)
     }
-    tasks = {name: _task(variants[key.placement, key.condition.depth], key) for name, key in keys.items()}
+    tasks = {name: _task(variants[key.placement, key.condition.depth], key, learned) for name, key in keys.items()}
     progress.start("training", len(tasks) * settings.steps)
     here = jobs == 1 and executors is None
     found = run_cells(
@@ -152,6 +182,7 @@ def summary(experiment: Experiment, trained: Trained) -> Training:
         characters=learned.characters,
         symbols=learned.symbols,
         unigram_entropy=learned.unigram_entropy,
+        unigram_loss=learned.unigram_loss(experiment.input.seq_len),
         bigram_entropy=learned.bigram_entropy,
         held_out_characters=learned.judged(experiment.input.seq_len)[:, 1:].numel(),
         optimizer=settings.optimizer.kind,
@@ -185,29 +216,13 @@ def numbers(run: Plain) -> dict[str, float]:
     return {"train.held_out_loss": loss, "train.cosine": cosine, "train.update_ratio": run["update_ratio"]}
 
 
-def _task(variant: Experiment, key: Key) -> Plain:
-    asked = variant.model_copy(update={"seed": key.seed})
-    return {"experiment": asked.model_dump(mode="json"), "lr": key.condition.lr, "warmup": key.condition.warmup}
-
-
-def _expect_fit(experiment: Experiment, learned: text.Text) -> None:
-    """Raise BadInput, with every fault, unless the text can be learned by the model."""
-    where, T, V = "gradflow.train.text", experiment.input.seq_len, experiment.model.vocab_size
-    wrong = []
-    if learned.symbols > V:
-        message = f"the text has {learned.symbols} different characters; --vocab must be at least that, not {V}"
-        wrong.append(Problem(where, message))
-    if min(len(learned.held_out), len(learned.training)) <= T:
-        message = (
-            f"the text has {learned.characters:,} characters, of which {len(learned.held_out):,} are held out: too few "
-            f"for sequences of {T}"
-        )
-        wrong.append(Problem(where, message))
-    if not all(block.attention.pattern.is_causal for block in experiment.model.blocks()):
-        message = "a pattern that is not causal sees the character that it is to predict; leave [gradflow.train] out"
-        wrong.append(Problem("model.attention.pattern", message))
-    if wrong:
-        raise BadInput(*wrong)
+def _task(variant: Experiment, key: Key, learned: text.Text) -> Plain:
+    return {
+        "experiment": variant.model_copy(update={"seed": key.seed}).model_dump(mode="json"),
+        "lr": key.condition.lr,
+        "warmup": key.condition.warmup,
+        "text_sha256": learned.sha256,
+    }
 
 
 def _bytes(variant: Experiment) -> int:

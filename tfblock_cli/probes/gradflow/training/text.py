@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from itertools import pairwise
 from math import log
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from tfblock_cli.errors import BadInput, Problem
+from tfblock_cli.probes.factory import did_you_mean
+from tfblock_cli.spec.train import TEXTS
 
 BLOCK = 1000
 """Characters; the first of every ten blocks is held out, so that both parts are alike."""
@@ -50,6 +52,15 @@ class Text:
         starts_B = torch.randint(len(self.training) - seq_len, (size,), generator=random)
         return _cut(self.training, starts_B, seq_len)
 
+    def unigram_loss(self, seq_len: int) -> float:
+        """Of the judged characters, for a network that knows how frequent each is in the training text, in nats.
+
+        Every character is counted once more than it is there, so that none is impossible.
+        """
+        counts_V = torch.bincount(self.training, minlength=self.symbols).double() + 1
+        nats_V = counts_V.sum().log() - counts_V.log()
+        return float(nats_V[self.judged(seq_len)[:, 1:]].mean())
+
     def judged(self, seq_len: int) -> Tensor:
         """The held-out sequences, the same for every run: (64, T + 1), fewer in a short text."""
         room = len(self.held_out) - seq_len
@@ -61,7 +72,6 @@ def _cut(ids: Tensor, starts_B: Tensor, seq_len: int) -> Tensor:
     return ids[starts_B[:, None] + torch.arange(seq_len + 1)]
 
 
-@cache
 def read(name: str) -> Text:
     """The text of ``[gradflow.train] text``: a word or a path.
 
@@ -77,6 +87,7 @@ def read(name: str) -> Text:
             return of(_file(path))
 
 
+@lru_cache(2)
 def of(text: str, *, bigram_entropy: float | None = None) -> Text:
     """Ids, parts and entropies of a text; ``bigram_entropy`` where it is known and need not be estimated."""
     rank = {character: i for i, character in enumerate(sorted(set(text)))}
@@ -119,6 +130,7 @@ MARKOV_ENTROPY = sum(-times / 16 * log(times / 16) for times in NEXT)
 """Of the next character when the last one is known: 1.75 bits, 1.213 nats."""
 
 
+@cache
 def markov(length: int = 200_000, seed: int = 0) -> str:
     """A walk over 64 states, each with four successors of its own, which come next with 1/2, 1/4, 1/8 and 1/8.
 
@@ -142,11 +154,12 @@ def _file(path: str) -> str:
     try:
         raw = Path(path).read_bytes()
         text = raw.decode("utf-8-sig")
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}; give a text file, 'python_docs' or 'markov'"
-        raise BadInput(Problem(where, message)) from None
     except UnicodeDecodeError:
         raise BadInput(Problem(where, "is not UTF-8 text")) from None
+    except (OSError, ValueError) as error:  # ValueError: a character that no path has
+        reason = error.strerror if isinstance(error, OSError) else error
+        hint = did_you_mean(Path(path).name, [*TEXTS]) or "; give a text file, 'python_docs' or 'markov'"
+        raise BadInput(Problem(where, f"cannot be read: {reason}{hint}")) from None
     if len(text) > LARGEST:
         raise BadInput(Problem(where, f"has {len(text):,} characters; up to {LARGEST:,} are read"))
     return text.replace("\r\n", "\n")

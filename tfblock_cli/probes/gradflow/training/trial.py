@@ -30,7 +30,7 @@ def run(task: Mapping[str, Any], tick: Callable[[], object] = lambda: None) -> P
 
     Args:
         task: ``experiment``, as plain data, whose model is the one to be trained and whose seed is the run's;
-            ``lr``; ``warmup``.
+            ``lr``; ``warmup``; ``text_sha256``, of the text that is meant.
         tick: Called after every step.
 
     Returns:
@@ -42,7 +42,10 @@ def run(task: Mapping[str, Any], tick: Callable[[], object] = lambda: None) -> P
         before = torch.get_num_threads()
         torch.set_num_threads(experiment.threads)
         try:
-            return _Run(experiment, lr=task["lr"], warmup=task["warmup"]).whole(tick)
+            run = _Run(experiment, lr=task["lr"], warmup=task["warmup"])
+            if run.text.sha256 != task["text_sha256"]:
+                raise ValueError("the text has changed since the run was asked for")
+            return run.whole(tick)
         finally:
             torch.set_num_threads(before)
     except Exception as error:
@@ -92,7 +95,7 @@ class _Run:
             seen.append(Judged(len(losses), nan, nan))
         return {
             "verdict": verdict(
-                seen, unigram_entropy=self.text.unigram_entropy, margin=self.settings.margin, broke=broke
+                seen, unigram_loss=self.text.unigram_loss(self.seq_len), margin=self.settings.margin, broke=broke
             ),
             "held_out": [list(judged) for judged in seen],
             "loss": list(_thinned(losses, max(1, -(-steps // POINTS)))),
@@ -134,7 +137,8 @@ class _Run:
         last: list[Tensor] = []
         name = f"blocks.{len(self.decoder.blocks) - 1}"
         with torch.no_grad(), record(self.decoder, [name], lambda _, stream_BTD: last.append(stream_BTD)):
-            loss = _cross_entropy(self.decoder, self.judged_BT)
+            # in float64, whatever the model computes in: 16 bits cannot tell a loss that falls from one that stands
+            loss = _cross_entropy(self.decoder, self.judged_BT, torch.float64)
         return Judged(step, loss.item(), token_cosine(last[0]).item())
 
 
@@ -149,9 +153,9 @@ def optimizer_of(decoder: Decoder, settings: TrainSettings) -> torch.optim.Optim
             assert_never(settings.optimizer)
 
 
-def _cross_entropy(decoder: Decoder, windows_BT: Tensor) -> Tensor:
+def _cross_entropy(decoder: Decoder, windows_BT: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Of every character but the first, each predicted from those before it, over the whole vocabulary."""
-    logits_BTV = decoder(windows_BT[:, :-1])
+    logits_BTV = decoder(windows_BT[:, :-1]).to(dtype)
     return F.cross_entropy(logits_BTV.flatten(0, 1), windows_BT[:, 1:].flatten())
 
 
