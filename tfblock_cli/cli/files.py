@@ -10,21 +10,6 @@ from tfblock_cli.errors import BadInput, Problem
 PLOT = "--plot"
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Under another name first: whoever reads the file, whenever, finds all of it or nothing.
-
-    Raises:
-        OSError: It cannot be written; nothing is left behind.
-    """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, file)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def expect_room(flag: str, file: Path) -> None:
     """Raise BadInput, before anything runs, unless a file can be written there."""
     folder = file.parent

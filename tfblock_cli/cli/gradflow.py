@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfblock_cli import api
-from tfblock_cli.cli.files import PLOT, expect_picture, expect_room, write_whole
+from tfblock_cli.cli.files import PLOT, expect_picture, expect_room
 from tfblock_cli.cli.options import GRADFLOW, TARGET, TRUST, Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all_and_targets
 from tfblock_cli.cli.streams import note, show
@@ -19,6 +19,7 @@ from tfblock_cli.results.metrics import TRAINED
 from tfblock_cli.results.progress import Progress
 from tfblock_cli.results.result import Result
 from tfblock_cli.spec.target import AnyExperiment, TargetExperiment
+from tfblock_cli.store.whole import write_whole
 
 if TYPE_CHECKING:
     from tfblock_cli.store.partial import Partial

@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from tfblock_cli import api
-from tfblock_cli.cli.files import write_whole
 from tfblock_cli.cli.options import Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all
 from tfblock_cli.cli.streams import note
 from tfblock_cli.errors import BadInput, NotSaved, Problem
 from tfblock_cli.loading import to_toml
+from tfblock_cli.store.whole import write_whole
 
 _WRITE = "--write-experiment"
 

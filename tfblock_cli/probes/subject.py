@@ -232,6 +232,11 @@ def noise_names(module: nn.Module) -> list[str]:
     return names + [name for name, value in vars(module).items() if _is_noise(name, value)]
 
 
+def has_noise(root: nn.Module) -> bool:
+    """Whether anything in a module is random in training."""
+    return any(getattr(module, name) for module in root.modules() for name in noise_names(module))
+
+
 @contextmanager
 def _restored(root: nn.Module) -> Iterator[None]:
     """Put back what ``lend`` changes, whatever happens in between."""

@@ -2,10 +2,11 @@
 
 import contextlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
+
+from tfblock_cli.store.whole import write_whole
 
 PARTIAL = ".partial"
 """The folder in ``runs/`` that holds one folder per unfinished experiment, by its sha256."""
@@ -14,8 +15,8 @@ PARTIAL = ".partial"
 class Partial:
     """Small JSON files, one per training run, by name.
 
-    A file is written under another name first, so that it is whole or not there. One that cannot be written costs
-    its training run when the process is killed, and nothing else: the result itself tells what is wrong with the disk.
+    One that cannot be written costs its training run when the process is killed, and nothing else: the result itself
+    tells what is wrong with the disk.
 
     Args:
         runs_dir: Where results are kept.
@@ -34,15 +35,9 @@ class Partial:
 
     def __setitem__(self, name: str, found: dict[str, Any], /) -> None:
         """Keep it."""
-        file = self.folder / f"{name}.json"
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                temporary.write_text(json.dumps(found), encoding="utf-8")
-                os.replace(temporary, file)
-            finally:
-                temporary.unlink(missing_ok=True)
+            write_whole(self.folder / f"{name}.json", json.dumps(found))
 
     def remove(self) -> None:
         """Forget what is kept of this experiment: its result is saved."""

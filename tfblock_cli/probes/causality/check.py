@@ -21,7 +21,7 @@ from tfblock_cli.probes.causality.verdict import Finding
 from tfblock_cli.probes.causality.weights import redraw
 from tfblock_cli.probes.factory import RAISED
 from tfblock_cli.probes.room import require
-from tfblock_cli.probes.subject import Subject, from_experiment, noise_names, with_kernel
+from tfblock_cli.probes.subject import Subject, from_experiment, has_noise, with_kernel
 from tfblock_cli.results.causality import CausalityData, Leak, ProbeRow
 from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Check, Result
@@ -314,8 +314,7 @@ def _not_proven(full: Trial, own: Trial | None, rows: Sequence[ProbeRow], seed: 
         "documents": "packed documents",
     }
     missing = [words for name, words in unasked.items() if name not in asked]
-    modules = list(full.subjects[0].module.modules())
-    if any(getattr(module, name) for module in modules for name in noise_names(module)):
+    if has_noise(full.subjects[0].module):
         missing.append("what runs only while dropout or jitter is on")
     return (
         f"other weights and inputs than those drawn from seed {seed}",

@@ -57,8 +57,7 @@ def run(
     if experiment.device == "meta":
         raise BadInput(Problem("device", "there are no numbers on the device meta, and a gradient is one"))
     settings = experiment.gradflow
-    if settings.train.steps:
-        expect_text(experiment)  # before anything runs
+    learned = expect_text(experiment) if settings.train.steps else None  # asked for before anything runs
     progress = progress or NoProgress()
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
     variants: dict[tuple[str, int], Experiment] = {
@@ -83,10 +82,11 @@ def run(
             progress.advance()
     progress.stop()
     trained = None
-    if settings.train.steps:
+    if learned is not None:
         trained = train(
             experiment,
             variants,
+            learned,
             progress=progress,
             finished={} if finished is None else finished,
             jobs=jobs,

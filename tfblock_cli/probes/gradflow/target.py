@@ -17,7 +17,7 @@ from tfblock_cli.probes.factory import RAISED, said
 from tfblock_cli.probes.gradflow.cell import gradient_norms, has_clones, named_loss
 from tfblock_cli.probes.gradflow.guards import MESSAGES
 from tfblock_cli.probes.gradflow.layers import Layers, find_layers
-from tfblock_cli.probes.subject import Subject, noise_names
+from tfblock_cli.probes.subject import Subject, has_noise
 from tfblock_cli.probes.target import from_target, of_module, tried
 from tfblock_cli.results.gradflow import Row
 from tfblock_cli.results.progress import NoProgress, Progress
@@ -284,7 +284,7 @@ def _finite(cells: Mapping[int, _Seen]) -> Check:
 
 
 def _warnings(module: nn.Module, layers: Layers, facts: Sequence[ParameterFacts]) -> Iterator[str]:
-    if any(getattr(inner, name) for inner in module.modules() for name in noise_names(inner)):
+    if has_noise(module):
         yield "it has dropout, which is noise where an effect should stand; it was switched off"
     if layers.have_matrices and has_clones(layers.modules):
         yield f"{MESSAGES['cloned_layers']} ({layers.path})"

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
+from rich.table import Table
 from rich.text import Text
 
 from tfblock_cli.report.terminal.format import number
-from tfblock_cli.report.terminal.parts import ACCENT, MUTED
+from tfblock_cli.report.terminal.parts import ACCENT, MUTED, FirstFit, apart
 
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _ALPHABET = ascii_uppercase + ascii_lowercase
@@ -167,6 +168,20 @@ def log_plot(
     at, where that is not its number. ``decades``: the least that is drawn, above 0.
     """
     return LogPlot(curves, width, height, title, x_label, x_last, decades)
+
+
+_WIDTHS = (58, 78)  # of a plot: two beside each other on 120 columns, or one on 80
+
+
+def in_pairs(make: Callable[[int], Iterable[LogPlot]]) -> FirstFit:
+    """Plots two by two where there is room, else below each other; ``make`` draws them at a width."""
+    narrow, wide = ([*make(width)] for width in _WIDTHS)
+    pairs: list[RenderableType] = []
+    for i in range(0, len(narrow), 2):
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_row(*narrow[i : i + 2])
+        pairs.append(grid)
+    return FirstFit((Group(*apart(pairs)), Group(*apart(wide))))
 
 
 @dataclass(frozen=True, slots=True)

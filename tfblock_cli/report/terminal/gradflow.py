@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tfblock_cli.report.terminal import training
-from tfblock_cli.report.terminal.charts import LogPlot, letters, log_plot
+from tfblock_cli.report.terminal.charts import LogPlot, in_pairs, letters, log_plot
 from tfblock_cli.report.terminal.format import number, plural
-from tfblock_cli.report.terminal.parts import MUTED, Column, FirstFit, add_row, marked_lines, section, table
+from tfblock_cli.report.terminal.parts import MUTED, Column, FirstFit, add_row, apart, marked_lines, section, table
 from tfblock_cli.results.gradflow import GradflowData, Summary
 from tfblock_cli.results.metrics import METRICS, SLOPE, metric
 
@@ -21,7 +21,6 @@ _SLOPES = ("grad.down.last", "grad.matrices", "rms.last", "noise.response")
 # What is drawn against the block: title, and the group and metric of its rows.
 _PLOTS = (("gradient norm", "block", "grad_norm"), ("residual rms", "residual", "rms"))
 PLOT_HEIGHT = 12
-PLOT_WIDTHS = (58, 78)  # two beside each other on 120 columns, or one on 80
 
 
 def screen(data: GradflowData, checked: Collection[str], *, all_layers: bool = False) -> RenderableType:
@@ -201,12 +200,7 @@ def mean_cell(values: Sequence[float]) -> str:
 def _plots(data: GradflowData) -> Iterable[RenderableType]:
     for depth in data.depths:
         yield section(f"depth {depth}", f"geometric mean over {plural(len(data.seeds), 'seed')}")
-        yield FirstFit((beside(_pair(data, depth, PLOT_WIDTHS[0])), Group(*apart(_pair(data, depth, PLOT_WIDTHS[1])))))
-
-
-def apart(parts: Sequence[RenderableType]) -> list[RenderableType]:
-    """The parts with a blank line between two of them."""
-    return [part for i, each in enumerate(parts) for part in ([Text(), each] if i else [each])]
+        yield in_pairs(partial(_pair, data, depth))
 
 
 def _pair(data: GradflowData, depth: int, width: int) -> list[LogPlot]:
@@ -220,13 +214,6 @@ def _pair(data: GradflowData, depth: int, width: int) -> list[LogPlot]:
         )
         for title, group, name in _PLOTS
     ]
-
-
-def beside(plots: Sequence[LogPlot]) -> Table:
-    """The plots in one row."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_row(*plots)
-    return grid
 
 
 def _curves(data: GradflowData, depth: int, group: str, name: str) -> dict[str, list[float]]:

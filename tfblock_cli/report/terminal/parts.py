@@ -87,6 +87,11 @@ def marked_lines(lines: Iterable[tuple[Text, Text]]) -> Table:
     return grid
 
 
+def apart(parts: Sequence[RenderableType]) -> list[RenderableType]:
+    """The parts with a blank line between two of them."""
+    return [part for i, each in enumerate(parts) for part in ([Text(), each] if i else [each])]
+
+
 @dataclass(frozen=True, slots=True)
 class FirstFit:
     """The first layout that is narrow enough as it stands; the last one folds where it must."""

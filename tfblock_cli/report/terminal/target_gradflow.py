@@ -7,19 +7,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tfblock_cli.report.terminal.charts import LogPlot, log_plot
+from tfblock_cli.report.terminal.charts import LogPlot, in_pairs, log_plot
 from tfblock_cli.report.terminal.format import count, plural
 from tfblock_cli.report.terminal.gradflow import (
     PLOT_HEIGHT,
-    PLOT_WIDTHS,
-    apart,
-    beside,
     geometric_mean,
     matrix,
     mean_cell,
     split,
 )
-from tfblock_cli.report.terminal.parts import MUTED, Column, FirstFit, add_row, section, table
+from tfblock_cli.report.terminal.parts import MUTED, Column, add_row, section, table
 from tfblock_cli.results.gradflow import Row
 from tfblock_cli.results.target_gradflow import TargetGradflowData
 
@@ -42,7 +39,7 @@ def screen(data: TargetGradflowData) -> RenderableType:
                 "all: all parameters of the layer; output: the gradient of what it puts out, and the rms of that", MUTED
             ),
             section("along the layers", _mean_of(data)),
-            FirstFit((beside([*_plots(data, PLOT_WIDTHS[0])]), Group(*apart([*_plots(data, PLOT_WIDTHS[1])])))),
+            in_pairs(partial(_plots, data)),
         ]
     return Group(*parts)
 

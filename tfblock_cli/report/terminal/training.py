@@ -3,13 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tfblock_cli.report.terminal.charts import LogPlot, log_plot
+from tfblock_cli.report.terminal.charts import LogPlot, in_pairs, log_plot
 from tfblock_cli.report.terminal.format import count, number, plural
 from tfblock_cli.report.terminal.parts import (
     BAD,
@@ -17,7 +18,6 @@ from tfblock_cli.report.terminal.parts import (
     GOOD,
     MUTED,
     Column,
-    FirstFit,
     add_row,
     marked_lines,
     section,
@@ -29,7 +29,6 @@ from tfblock_cli.results.training import Training, Trial
 
 _STYLES = {"LEARNS": GOOD, "SLOW": DOUBT}
 _HEIGHT = 10
-_WIDTHS = (58, 78)  # two beside each other on 120 columns, or one on 80
 
 
 def parts(data: GradflowData) -> Iterator[RenderableType]:
@@ -44,8 +43,7 @@ def parts(data: GradflowData) -> Iterator[RenderableType]:
     yield Text()
     yield marked_lines((Text(name, MUTED), Text(TRAINED[name].words, MUTED)) for name in names)
     yield section("training loss", f"mean over {plural(len(_seeds(training)), 'seed')}, against the step")
-    curves = [_plots(data, training, width) for width in _WIDTHS]
-    yield FirstFit((_in_pairs(curves[0]), _below_each_other(curves[1])))
+    yield in_pairs(partial(_plots, data, training))
 
 
 def _protocol(training: Training) -> str:
@@ -131,19 +129,3 @@ def _plots(data: GradflowData, training: Training, width: int) -> list[LogPlot]:
         )
         for condition in training.conditions
     ]
-
-
-def _in_pairs(plots: Sequence[LogPlot]) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    for i in range(0, len(plots), 2):
-        if i:
-            grid.add_row()
-        grid.add_row(*plots[i : i + 2])
-    return grid
-
-
-def _below_each_other(plots: Sequence[LogPlot]) -> Group:
-    parts: list[RenderableType] = []
-    for plot in plots:
-        parts += [Text(), plot] if parts else [plot]
-    return Group(*parts)

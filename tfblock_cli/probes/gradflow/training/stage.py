@@ -126,6 +126,7 @@ def expect_text(experiment: Experiment) -> text.Text:
 def train(
     experiment: Experiment,
     variants: Variants,
+    learned: text.Text,
     *,
     progress: Progress,
     finished: Finished,
@@ -137,16 +138,16 @@ def train(
     Args:
         experiment: With its steps.
         variants: Of every placement and depth.
+        learned: What ``expect_text`` gave.
         progress: Counts steps.
         finished: The runs of an earlier call; what is run is put into it.
         jobs: How many runs at once: in this process if it is one, else in processes of their own.
         executors: What runs them; ``concurrent.futures`` in both cases unless given.
 
     Raises:
-        BadInput: The text cannot be had, or does not fit the model; or the memory does not suffice.
+        BadInput: The memory does not suffice.
     """
     settings = experiment.gradflow.train
-    learned = expect_text(experiment)
     for variant in variants.values():
         helps = "a smaller gradflow.train.batch_size, a shorter sequence (--seq), a smaller model, fewer --jobs"
         what = f"training, {jobs} at once," if jobs > 1 else "training"
@@ -190,21 +191,21 @@ def summary(experiment: Experiment, trained: Trained) -> Training:
         batch_size=settings.batch_size,
         seq_len=experiment.input.seq_len,
         margin=settings.margin,
-        trials=tuple(
-            Trial(
-                placement=key.placement,
-                depth=key.condition.depth,
-                lr=key.condition.lr,
-                warmup=key.condition.warmup,
-                seed=key.seed,
-                verdict=run.get("verdict", ""),
-                held_out_loss=numbers(run)["train.held_out_loss"],
-                cosine=numbers(run)["train.cosine"],
-                update_ratio=numbers(run)["train.update_ratio"],
-                error=run["error"],
-            )
-            for key, run in trained.found.items()
-        ),
+        trials=tuple(_trial(key, run) for key, run in trained.found.items()),
+    )
+
+
+def _trial(key: Key, run: Plain) -> Trial:
+    found = numbers(run)
+    return Trial(
+        placement=key.placement,
+        **key.condition._asdict(),
+        seed=key.seed,
+        verdict=run.get("verdict", ""),
+        held_out_loss=found["train.held_out_loss"],
+        cosine=found["train.cosine"],
+        update_ratio=found["train.update_ratio"],
+        error=run["error"],
     )
 
 
@@ -240,13 +241,11 @@ def _row(key: Key, step: int, group: str, layer: int | None, metric: str, value:
     return Row(
         placement=key.placement,
         seed=key.seed,
-        depth=key.condition.depth,
+        **key.condition._asdict(),
         stage="train",
         step=step,
         layer=layer,
         group=group,
         metric=metric,
         value=value,
-        lr=key.condition.lr,
-        warmup=key.condition.warmup,
     )
