@@ -48,8 +48,8 @@ def test_a_picture_is_the_same_twice_and_another_for_other_numbers(tmp_path, end
     from tfblock_cli.report.plot import draw_gradflow
 
     data = gradflow_result().data
-    other = dataclasses.replace(data, rows=tuple(dataclasses.replace(row, value=0.5 + row.seed) for row in data.rows))
-    dead = dataclasses.replace(data, rows=tuple(dataclasses.replace(row, value=0.0) for row in data.rows))
+    other = dataclasses.replace(data, rows=tuple(row._replace(value=0.5 + row.seed) for row in data.rows))
+    dead = dataclasses.replace(data, rows=tuple(row._replace(value=0.0) for row in data.rows))
     files = []
     for i, drawn in enumerate((data, data, other, dead)):
         draw_gradflow(drawn, tmp_path / f"{i}{ending}")

@@ -146,9 +146,7 @@ def test_a_control_that_slips_through_stands_out():
 def test_gradflow_draws_gaps_where_a_seed_has_no_gradient():
     result = gradflow_result()
     dead = tuple(
-        dataclasses.replace(row, value=0.0)
-        if (row.placement, row.layer, row.metric) == ("post", 0, "grad_norm")
-        else row
+        row._replace(value=0.0) if (row.placement, row.layer, row.metric) == ("post", 0, "grad_norm") else row
         for row in result.data.rows
     )
     text = to_text(dataclasses.replace(result, data=dataclasses.replace(result.data, rows=dead)))

@@ -1,6 +1,6 @@
 """Bytes: weights, gradients, optimizer, activations and cache, from the spec alone."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from tfblock_cli.account.weights import groups, total
@@ -110,21 +110,40 @@ def forward_bytes(experiment: Experiment) -> int:
     widest = max(_elements(stage) for stage in _stored_stages(experiment))
     statistics = 3 * FLOAT64 * widest  # the values, and two steps of a formula on them
     run = _tables(experiment) + _largest_block(experiment) + _ends(experiment) + statistics
-    return BYTES[experiment.dtype] * total(experiment.model) + max(_drawing(experiment), run) + SMALL
+    drawing = _drawing(_largest_weight(experiment))
+    return BYTES[experiment.dtype] * total(experiment.model) + max(drawing, run) + SMALL
 
 
 def backward_bytes(experiment: Experiment) -> int:
-    """No more bytes than these are in use at once while models of one seed are built and run forward and backward.
+    """No more bytes than these are in use at once while a model is built and run forward and backward.
 
-    Weights, gradients, what autograd keeps, one block at work, the stream behind every block with its gradient, and
-    the draws of weights and noise that models of one seed share, twice where a placement has gains. Dropout is off.
+    Weights, gradients, what autograd keeps, one block at work, and the stream behind every block with its gradient.
+    Dropout is off.
     """
     width, weights = BYTES[experiment.dtype], total(experiment.model)
     streams = (2 * width + 3 * FLOAT64) * (experiment.model.n_layers + 1) * _stream(experiment)
     run = _tables(experiment) + activations(experiment) + streams
     run += 2 * _largest_block(experiment) + 2 * _ends(experiment)
-    run += width * (weights + _largest_weight(experiment))  # gradients, and one that is being added to its place
-    return 5 * width * weights + max(_drawing(experiment), run) + SMALL
+    largest = _largest_weight(experiment)
+    run += width * (weights + largest)  # gradients, and one that is being added to its place
+    return width * weights + max(_drawing(largest), run) + SMALL
+
+
+def comparison_bytes(experiments: Sequence[Experiment]) -> int:
+    """The same while models are kept, and run one after the other, that share the weights they can share.
+
+    Beside the one at work there are the norms of every model, and one set of weights for all that share them.
+    """
+    width = BYTES[experiments[0].dtype]
+    shared = {experiment.model.shared_weights: total(experiment.model) for experiment in experiments}
+    norms = sum(
+        len(layers) * int(weight.count)
+        for experiment in experiments
+        for block, layers in groups(experiment.model)
+        for weight in block.weights()
+        if weight.role in ("norm", "scale")
+    )
+    return max(map(backward_bytes, experiments)) + width * (sum(shared.values()) - max(shared.values()) + norms)
 
 
 FLOAT64 = 8
@@ -153,9 +172,9 @@ def _largest_weight(experiment: Experiment) -> int:
     return max(int(tensor.count) for tensor in tensors)
 
 
-def _drawing(experiment: Experiment) -> int:
+def _drawing(elements: int) -> int:
     """A tensor is drawn in float64, scaled into a second one and then cast."""
-    return 2 * FLOAT64 * _largest_weight(experiment)
+    return 2 * FLOAT64 * elements
 
 
 def _stored(stages: Iterable[StageSpec], experiment: Experiment) -> Iterator[StageSpec]:

@@ -22,16 +22,25 @@ class Block(nn.Module):
         block: What it is.
         kernel: How its attention runs.
         tables: Shared with the other blocks of a decoder; a block by itself makes its own.
+        like: One that differs in the norm placement alone, with which it shares its sub-layers and norms of one name.
     """
 
-    def __init__(self, block: BlockSpec, kernel: Kernel = "sdpa", tables: Tables | None = None) -> None:
+    def __init__(
+        self, block: BlockSpec, kernel: Kernel = "sdpa", tables: Tables | None = None, like: "Block | None" = None
+    ) -> None:
         super().__init__()
         self.spec = block
-        self.attention = build_attention(block, kernel, tables or Tables(length=1))
-        self.ffn = build_ffn(block)
-        self.norms = nn.ModuleDict({name: build_norm(block.norm, block.d_model) for name in block.norm_names})
+        if like is None:
+            self.attention = build_attention(block, kernel, tables or Tables(length=1))
+            self.ffn = build_ffn(block)
+            self.residual = nn.ModuleDict({"attention": Stage(), "ffn": Stage()})
+        else:
+            self.attention, self.ffn, self.residual = like.attention, like.ffn, like.residual
+        self.norms: nn.ModuleDict = nn.ModuleDict()
+        for name in block.norm_names:
+            norm = like.norms[name] if like and name in like.norms else build_norm(block.norm, block.d_model)
+            self.norms[name] = norm
         self.scales = nn.ModuleDict({name: Scale(block.d_model) for name in block.scale_names})
-        self.residual = nn.ModuleDict({"attention": Stage(), "ffn": Stage()})
 
     def forward(self, x_BTD: Tensor, chunk: Chunk = WHOLE) -> Tensor:
         """(B, T, D) to (B, T, D)."""

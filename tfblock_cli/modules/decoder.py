@@ -1,12 +1,16 @@
 """Decoder: embedding, blocks, final norm, head. build: one with the weights that an experiment asks for."""
 
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from tfblock_cli.modules.block import Block
 from tfblock_cli.modules.cache import Cache
-from tfblock_cli.modules.chunk import Chunk
-from tfblock_cli.modules.initialization import Embedding, Linear, Memo, initialize
+from tfblock_cli.modules.chunk import WHOLE, Chunk
+from tfblock_cli.modules.initialization import Embedding, Linear, initialize
 from tfblock_cli.modules.norm import build_norm
 from tfblock_cli.modules.stage import Stage
 from tfblock_cli.modules.tables import Tables
@@ -24,23 +28,30 @@ class Decoder(nn.Module):
         model: What it is.
         kernel: How attention runs: sdpa or eager. Both give the same results.
         seq_len: The length that its tables are made for at first; longer inputs make them grow.
+        like: One that differs in the norm placement alone, and not in ``shared_weights``. All but the wiring, and
+            norms of other names, is shared: it is the same modules, with the same parameters.
     """
 
-    def __init__(self, model: ModelSpec, kernel: Kernel = "sdpa", seq_len: int = 1) -> None:
+    def __init__(
+        self, model: ModelSpec, kernel: Kernel = "sdpa", seq_len: int = 1, like: "Decoder | None" = None
+    ) -> None:
         super().__init__()
         self.spec = model
-        tables = Tables(seq_len)
+        self.tables: Tables = like.tables if like else Tables(seq_len)
         D, V = model.d_model, model.vocab_size
         if V:
-            self.embed = Embedding(V, D)
+            self.embed: Embedding = like.embed if like else Embedding(V, D)
         if isinstance(model.position, Learned):
-            self.position = Embedding(model.max_seq_len, D)
+            self.position: Embedding = like.position if like else Embedding(model.max_seq_len, D)
         self.embedded = Stage()
-        self.blocks = nn.ModuleList(Block(block, kernel, tables) for block in model.blocks())
+        others: list[Any] = [*like.blocks] if like else [None] * model.n_layers
+        self.blocks: nn.ModuleList = nn.ModuleList(
+            Block(block, kernel, self.tables, other) for block, other in zip(model.blocks(), others, strict=True)
+        )
         if model.has_final_norm:
             self.final_norm = build_norm(model.norm, D)
         if V:
-            self.head = Linear(D, V, bias=model.head_bias)
+            self.head: Linear = like.head if like else Linear(D, V, bias=model.head_bias)
             if model.tie_embeddings:
                 self.head.weight = self.embed.weight
 
@@ -73,17 +84,32 @@ class Decoder(nn.Module):
                 the cache or the padding.
         """
         chunk = self._chunk(x, cache, padding)
+        (last_BTD,) = deque(self.streams(x, chunk), maxlen=1)  # the others are let go as they come
+        if cache is not None:
+            cache.advance(x.shape[1], chunk.padding)
+        return self.output(last_BTD)
+
+    def streams(self, x: Tensor, chunk: Chunk = WHOLE) -> Iterator[Tensor]:
+        """The residual stream in front of the first block, behind each, and behind the final norm if there is one.
+
+        Args:
+            x: Ids (B, T), or (B, T, D) without a vocabulary. It is not looked at for faults, as ``forward`` does.
+            chunk: Where x stands in its sequences.
+        """
         stream_BTD = self.embed(x) if self.spec.vocab_size else x
         if isinstance(self.spec.position, Learned):
             stream_BTD = stream_BTD + self.position(chunk.positions(x.shape[1], x.device))
         stream_BTD = self.embedded(stream_BTD)
+        yield stream_BTD
         for block in self.blocks:
             stream_BTD = block(stream_BTD, chunk)
+            yield stream_BTD
         if self.spec.has_final_norm:
-            stream_BTD = self.final_norm(stream_BTD)
+            yield self.final_norm(stream_BTD)
+
+    def output(self, stream_BTD: Tensor) -> Tensor:
+        """What is put out for the last of the streams: logits (B, T, V), or without a vocabulary the stream itself."""
         out: Tensor = self.head(stream_BTD) if self.spec.vocab_size else stream_BTD
-        if cache is not None:
-            cache.advance(x.shape[1], chunk.padding)
         return out
 
     def _chunk(self, x: Tensor, cache: Cache | None, padding_B: Tensor | None) -> Chunk:
@@ -110,21 +136,26 @@ class Decoder(nn.Module):
         return Chunk(start, padding_B, cache)
 
 
-def build(experiment: Experiment, memo: Memo | None = None) -> Decoder:
+def build(experiment: Experiment) -> Decoder:
     """The experiment's decoder in its dtype, on its device, with its weights drawn from its seed; in eval mode.
 
     Args:
         experiment: On the device "meta" there are shapes and no numbers.
-        memo: Weights that were drawn for other models of the same seed.
     """
     decoder = empty(experiment)
     if experiment.device != "meta":
-        initialize(decoder, experiment.model, experiment.seed, memo)
+        initialize(decoder, experiment.model, experiment.seed)
     return decoder
 
 
-def empty(experiment: Experiment) -> Decoder:
-    """The experiment's decoder in its dtype, on its device, in eval mode; its weights are still to be drawn."""
+def empty(experiment: Experiment, like: Decoder | None = None) -> Decoder:
+    """The experiment's decoder in its dtype, on its device, in eval mode; its weights are still to be drawn.
+
+    Args:
+        experiment: What it is.
+        like: The decoder that it shares its modules with, as ``Decoder`` has it.
+    """
     with torch.device(experiment.device):
-        decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len)
-    return decoder.to(getattr(torch, experiment.dtype)).eval()
+        decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len, like)
+    dtype = getattr(torch, experiment.dtype)
+    return (decoder if dtype == torch.get_default_dtype() else decoder.to(dtype)).eval()

@@ -1,9 +1,8 @@
 """Weights drawn per parameter name: models that share a tensor share its values, whatever else they hold."""
 
-from dataclasses import dataclass
 from hashlib import sha256
 from math import sqrt
-from typing import NamedTuple, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import torch
 from torch import Tensor, nn
@@ -35,13 +34,22 @@ def generator(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
-def draw(shape: tuple[int, ...], distribution: Distribution, random: torch.Generator) -> Tensor:
-    """Independent numbers of mean 0 and standard deviation 1, in float64 on the CPU."""
+Drawn = Distribution | Literal["noise"]
+
+
+def draw(shape: tuple[int, ...], distribution: Drawn, random: torch.Generator) -> Tensor:
+    """Independent numbers of mean 0 and standard deviation 1 on the CPU: weights in float64, noise in float32.
+
+    What a function answers to small noise depends on the variance of the noise alone. It is uniform, and it has fewer
+    digits than a weight, since that takes a sixth of a normal number's time.
+    """
     match distribution:
         case "normal":
             return torch.randn(shape, generator=random, dtype=torch.float64)
         case "uniform":
             return torch.empty(shape, dtype=torch.float64).uniform_(-sqrt(3), sqrt(3), generator=random)
+        case "noise":
+            return torch.empty(shape, dtype=torch.float32).uniform_(-sqrt(3), sqrt(3), generator=random)
         case _:
             assert_never(distribution)
 
@@ -52,7 +60,7 @@ class _Draw(NamedTuple):
     seed: int
     name: str
     shape: tuple[int, ...]
-    distribution: Distribution
+    distribution: Drawn
 
     def numbers(self) -> Tensor:
         return draw(self.shape, self.distribution, generator(self.seed, self.name))
@@ -61,42 +69,33 @@ class _Draw(NamedTuple):
 class Memo:
     """What was drawn for one model and another asks for again, so that models which share a tensor draw it once.
 
-    A tensor is kept as it stands in a model; and as it came out of the generator, for a model that scales it
-    differently, but no more of those than ``ROOM`` bytes: they are larger, and can be drawn again.
+    Numbers are kept as they came out of the generator, for whatever a model scales them by; but no more of them than
+    ``ROOM`` bytes, since they can be drawn again.
     """
 
     ROOM = 2**27
 
     def __init__(self) -> None:
-        self._numbers: dict[_Draw, Tensor] = {}
-        self._scaled: dict[tuple[_Draw, float, torch.dtype], Tensor] = {}
+        self._drawn: dict[_Draw, Tensor] = {}
         self._room = self.ROOM
 
     @property
     def names(self) -> list[str]:
-        """Of the tensors that are kept as they stand in a model."""
-        return [wanted.name for wanted, _, _ in self._scaled]
+        """Of the tensors that are kept."""
+        return [wanted.name for wanted in self._drawn]
 
-    def scaled(self, wanted: _Draw, std: float, like: Tensor) -> Tensor:
-        """The numbers times std, in the dtype and on the device of ``like``."""
-        key = (wanted, std, like.dtype)
-        found = self._scaled.get(key)
-        if found is None:
-            found = self._scaled[key] = (self._drawn(wanted) * std).to(like)
-        return found
-
-    def _drawn(self, wanted: _Draw) -> Tensor:
-        found = self._numbers.get(wanted)
+    def numbers(self, wanted: _Draw) -> Tensor:
+        """Drawn now or earlier."""
+        found = self._drawn.get(wanted)
         if found is None:
             found = wanted.numbers()
             if found.nbytes <= self._room:
                 self._room -= found.nbytes
-                self._numbers[wanted] = found
+                self._drawn[wanted] = found
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(NamedTuple):
     """A place in the memory of a parameter, and what is drawn into it: one tensor, or one slice of a fused one."""
 
     tensor: Tensor
@@ -106,12 +105,17 @@ class _Slot:
     distribution: Distribution
     std: float
 
-    def drawn(self, name: str, seed: int, memo: Memo | None) -> Tensor:
-        """Drawn in float64 on the CPU and scaled, then in the dtype and on the device of its place."""
-        wanted = _Draw(seed, name, self.shape, self.distribution)
-        if memo is None:
-            return (wanted.numbers() * self.std).to(self.tensor)
-        return memo.scaled(wanted, self.std, self.tensor)
+    def fill(self, seed: int, memo: Memo | None) -> None:
+        """Drawn and scaled on the CPU, then copied to its place."""
+        wanted = _Draw(seed, self.name, self.shape, self.distribution)
+        numbers = wanted.numbers() if memo is None else memo.numbers(wanted)
+        self.tensor.copy_(numbers * self.std)
+
+    def disturb(self, size: float, seed: int, memo: Memo | None) -> None:
+        """Add noise with ``size`` times the standard deviation that it was drawn with."""
+        wanted = _Draw(seed, self.noise, self.shape, "noise")
+        numbers = wanted.numbers() if memo is None else memo.numbers(wanted)
+        self.tensor.add_(numbers.to(self.tensor), alpha=size * self.std)
 
 
 class Weights:
@@ -119,10 +123,16 @@ class Weights:
 
     A fused tensor is its slices below each other, each drawn under its own name and scaled by its own role. What is
     the same for every seed is filled in at once: gains, and biases that start at 0.
+
+    Args:
+        decoder: Whose parameters they are.
+        model: What it is.
+        like: Those of a decoder that it shares parameters with; these are left to it.
     """
 
-    def __init__(self, decoder: nn.Module, model: ModelSpec) -> None:
+    def __init__(self, decoder: nn.Module, model: ModelSpec, like: "Weights | None" = None) -> None:
         self.parameters = dict(decoder.named_parameters())
+        self._left = set(map(id, like.parameters.values())) if like else set()
         self._model = model
         self._slots: list[_Slot] = []
         self._noisy: list[_Slot] = []
@@ -139,7 +149,10 @@ class Weights:
         clones = self._model.initialization.clone_layers
         for own in [f"blocks.{layer}." for layer in layers] or [""]:
             drawn_in = "blocks.0." if own and clones else own
-            tensors = torch.split(self.parameters[f"{own}{weight.name}"].detach(), rows)
+            parameter = self.parameters[f"{own}{weight.name}"]
+            if id(parameter) in self._left:
+                continue
+            tensors = torch.split(parameter.detach(), rows) if len(rows) > 1 else (parameter.detach(),)
             for leaf, first, tensor in zip(weight.leaves, draws, tensors, strict=True):
                 if isinstance(first, float):
                     tensor.fill_(first)
@@ -167,14 +180,14 @@ class Weights:
             memo: What other models drew; what is drawn here is added.
         """
         for slot in self._slots:
-            slot.tensor.copy_(slot.drawn(slot.name, seed, memo))
+            slot.fill(seed, memo)
 
     def add_noise(self, size: float, seed: int, memo: Memo | None = None) -> None:
-        """Add to every matrix of the blocks ``size`` times a second draw of its own spread."""
+        """Add noise to every matrix of the blocks, with ``size`` times the standard deviation it was drawn with."""
         for slot in self._noisy:
-            slot.tensor.add_(slot.drawn(slot.noise, seed, memo), alpha=size)
+            slot.disturb(size, seed, memo)
 
 
-def initialize(decoder: nn.Module, model: ModelSpec, seed: int, memo: Memo | None = None) -> None:
+def initialize(decoder: nn.Module, model: ModelSpec, seed: int) -> None:
     """Fill every parameter of the decoder in place, in its own dtype and on its own device."""
-    Weights(decoder, model).draw(seed, memo)
+    Weights(decoder, model).draw(seed)

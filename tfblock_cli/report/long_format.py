@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Iterable
-from dataclasses import asdict, fields
 from io import StringIO
 
 from tfblock_cli.results.gradflow import GradflowData, Row
@@ -13,10 +12,10 @@ from tfblock_cli.results.target_gradflow import TargetGradflowData
 def to_csv(results: Iterable[Result[GradflowData | TargetGradflowData]]) -> str:
     """The rows of all results, the experiment's name in front; numbers with all their digits."""
     file = StringIO()
-    columns = ["experiment", *(field.name for field in fields(Row))]
+    columns = ["experiment", *Row._fields]
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     for result in results:
         for row in result.data.rows:
-            writer.writerow({"experiment": result.experiment.get("name", "")} | asdict(row))
+            writer.writerow({"experiment": result.experiment.get("name", "")} | row._asdict())
     return file.getvalue()

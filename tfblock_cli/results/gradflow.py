@@ -1,12 +1,12 @@
 """What ``gradflow`` answers: gradient norms and residual sizes, per placement, depth, seed and layer."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfblock_cli.results.training import Condition, Training
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):  # there are thousands, and a frozen dataclass takes five times as long to make
     """One measured number, long format.
 
     Attributes:

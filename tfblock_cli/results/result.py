@@ -66,22 +66,29 @@ class Result(Generic[Data]):
 
 
 def to_json(value: Any) -> Json:
-    """Plain JSON data of a dataclass, mapping, sequence or number.
+    """Plain JSON data of a dataclass, named tuple, mapping, sequence or number.
 
     JSON has no nan and no inf: a non-finite number under a key becomes null, and its reason stands beside it
     as ``<key>_reason`` ("nan", "inf" or "-inf").
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        return _object({field.name: getattr(value, field.name) for field in fields(value)})
-    if isinstance(value, Mapping):
-        return _object(value)
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if names := field_names(type(value)):
+        return _object({name: getattr(value, name) for name in names})
+    if isinstance(value, Mapping):
+        return _object(value)
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
     raise TypeError(f"{type(value).__name__} is not plain data: {value!r}")
+
+
+def field_names(class_: Any) -> tuple[str, ...]:
+    """Of a dataclass or of a named tuple; none of anything else."""
+    if is_dataclass(class_):
+        return tuple(field.name for field in fields(class_))
+    return getattr(class_, "_fields", ())
 
 
 def _object(mapping: Mapping[str, Any]) -> dict[str, Json]:

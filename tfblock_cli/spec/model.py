@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ModelWrapValidatorHandler, TypeAdapter, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -34,7 +34,7 @@ from tfblock_cli.spec.initialization import GPT2, AnyInitialization
 from tfblock_cli.spec.norm import InnerNorm, NoNorm, Norm, RMSNorm
 from tfblock_cli.spec.norm_placement import Branch, Function, NormPlacement, Placement, Pre
 from tfblock_cli.spec.position import Learned, Position, RoPE
-from tfblock_cli.spec.size import Letters, Size, StageSpec, Weight, linear
+from tfblock_cli.spec.size import Letters, Role, Size, StageSpec, Weight, linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +205,12 @@ class ModelSpec(Spec):
     def changed(self, **keys: Any) -> "ModelSpec":
         """The same model with other values of some keys, validated anew."""
         return ModelSpec.model_validate(self.model_dump() | keys)
+
+    @property
+    def shared_weights(self) -> tuple[Any, ...]:
+        """What of the placement sub-layers and their first weights depend on: models of one value can share them."""
+        gains = tuple(self.norm_placement.gain(role, self.n_layers) for role in get_args(Role))
+        return (self.n_layers, self.attention.inner_norm, self.ffn.inner_norm, gains)
 
     @property
     def has_final_norm(self) -> bool:

@@ -6,7 +6,6 @@ Unknown keys are allowed: adding a key does not change the schema version.
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,7 +14,7 @@ from tfblock_cli.results.causality import CausalityData
 from tfblock_cli.results.forward import ForwardData
 from tfblock_cli.results.gradflow import GradflowData
 from tfblock_cli.results.params import ParamsData
-from tfblock_cli.results.result import Check, Verdict
+from tfblock_cli.results.result import Check, Verdict, field_names
 from tfblock_cli.results.target_gradflow import TargetGradflowData
 from tfblock_cli.store.record import SCHEMA, SCHEMA_VERSION, Run
 
@@ -94,7 +93,7 @@ def _schema(hint: Any) -> dict[str, Any]:
     """The schema of what ``to_json`` makes of a value with this type hint."""
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if is_dataclass(hint) and isinstance(hint, type):
+    if field_names(hint):
         return {"$ref": f"#/$defs/{hint.__name__}"}
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -116,7 +115,7 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 
 def _object(class_: type) -> dict[str, Any]:
-    """The schema of a dataclass. A number that is null although it has to be one has its reason beside it."""
+    """The schema of a dataclass or named tuple. A number that is null and must not be has its reason beside it."""
     properties: dict[str, Any] = {}
     rules: list[dict[str, Any]] = []
     hints = _fields(class_)
@@ -142,12 +141,12 @@ def _object(class_: type) -> dict[str, Any]:
 def _fields(class_: Any) -> dict[str, Any]:
     """The type hints by JSON key: a field whose name Python reserves (``in_``) loses its underscore."""
     hints = get_type_hints(class_)
-    return {field.name.rstrip("_"): hints[field.name] for field in fields(class_)}
+    return {name.rstrip("_"): hints[name] for name in field_names(class_)}
 
 
 def _classes(hint: Any) -> Iterator[type]:
-    """The dataclasses that a type hint names, inner ones included."""
-    if is_dataclass(hint) and isinstance(hint, type):
+    """The dataclasses and named tuples that a type hint names, inner ones included."""
+    if field_names(hint):
         yield hint
         for inner in _fields(hint).values():
             yield from _classes(inner)

@@ -1,5 +1,6 @@
 """One cell: every number has a second way to get it."""
 
+import gc
 import math
 
 import numpy as np
@@ -11,7 +12,9 @@ from tests.probes.models import experiment
 from tfblock_cli.modules import initialization
 from tfblock_cli.modules.decoder import build
 from tfblock_cli.modules.initialization import Memo
-from tfblock_cli.probes.gradflow.cell import NOISE, Model, gradient_norms, has_clones, loss_of, measure, token_cosine
+from tfblock_cli.probes.gradflow.cell import NOISE, Model, measure, measure_all, response
+from tfblock_cli.probes.gradflow.layers import has_clones
+from tfblock_cli.probes.gradflow.losses import loss_of
 from tfblock_cli.probes.inputs import random_input
 
 
@@ -20,7 +23,7 @@ def loss_with(asked, change):
     decoder, x = build(asked), random_input(asked)
     with torch.no_grad():
         change(decoder)
-        return float(loss_of(decoder(x), asked))
+        return float(loss_of(decoder(x), asked.gradflow.loss, asked.seed))
 
 
 @pytest.mark.parametrize("placement", ["pre", "post", "parallel"])
@@ -30,7 +33,7 @@ def test_gradient_norms_are_slopes_of_the_loss(placement, name):
     asked = experiment({"norm_placement": placement, "initialization": "unit"})
     seen = measure(asked)
     decoder, x = build(asked), random_input(asked)
-    loss_of(decoder(x), asked).backward()
+    loss_of(decoder(x), asked.gradflow.loss, asked.seed).backward()
     chosen = {key: p.grad for key, p in decoder.named_parameters() if key.startswith(name) and p.grad is not None}
     norm = float(torch.stack([grad.norm() for grad in chosen.values()]).norm())
     step = 1e-5
@@ -50,7 +53,7 @@ def test_input_gradient_of_a_stack_without_a_vocabulary():
     seen = measure(asked)
     x = random_input(asked).requires_grad_()
     decoder = build(asked)
-    loss = loss_of(decoder(x), asked)
+    loss = loss_of(decoder(x), asked.gradflow.loss, asked.seed)
     (grad,) = torch.autograd.grad(loss, x)
     assert asked.gradflow.loss == "random_projection"
     assert seen.source == pytest.approx(float(grad.norm()), rel=1e-12)
@@ -61,11 +64,11 @@ def test_cross_entropy_is_torchs():
     asked = experiment()
     logits = torch.randn(2, 5, 11, dtype=torch.float64)
     targets = torch.cat([torch.arange(11)])  # every class once, to read the targets back
-    loss = float(loss_of(logits, asked))
+    loss = float(loss_of(logits, asked.gradflow.loss, asked.seed))
     rows = F.log_softmax(logits, -1)
     # the drawn targets are the only ids that explain the gradient: softmax - onehot
     logits.requires_grad_()
-    (grad,) = torch.autograd.grad(loss_of(logits, asked), logits)
+    (grad,) = torch.autograd.grad(loss_of(logits, asked.gradflow.loss, asked.seed), logits)
     onehot = logits.detach().softmax(-1) - grad * 10
     ids = onehot.argmax(-1)
     assert torch.allclose(onehot, F.one_hot(ids, len(targets)).double(), atol=1e-12)
@@ -75,7 +78,7 @@ def test_cross_entropy_is_torchs():
 def test_random_projection_has_a_gradient_of_norm_about_one():
     asked = experiment({"vocab_size": 0})
     output = torch.zeros(2, 50, 16, dtype=torch.float64, requires_grad=True)
-    (grad,) = torch.autograd.grad(loss_of(output, asked), output)
+    (grad,) = torch.autograd.grad(loss_of(output, asked.gradflow.loss, asked.seed), output)
     assert float(grad.norm()) == pytest.approx(1, rel=0.1)
     assert float(grad.mean(-1).abs().min()) > 0  # a LayerNorm does not take it away
 
@@ -95,19 +98,6 @@ def test_stream_statistics_by_numpy():
             assert cosine == pytest.approx(np.mean(pairs), rel=1e-10)
 
 
-def test_cosine_of_one_token_is_undefined_and_of_equal_tokens_one():
-    assert math.isnan(token_cosine(torch.ones(1, 1, 3)))
-    assert float(token_cosine(torch.ones(2, 4, 3))) == pytest.approx(1)
-    assert float(token_cosine(torch.eye(3)[None])) == pytest.approx(0)
-    alike, opposite = torch.ones(1, 2, 3), torch.tensor([[[1.0, 0, 0], [-1, 0, 0]]])
-    assert token_cosine(torch.stack([alike, opposite])).tolist() == pytest.approx([1, -1])
-
-
-def test_gradient_norm_counts_missing_gradients_as_zero():
-    assert gradient_norms([torch.tensor([3.0, 4.0]), None, torch.tensor([1.0])]) == [5.0, 0.0, 1.0]
-    assert gradient_norms([None]) == [0.0]
-
-
 @pytest.mark.parametrize("room", [0, 2**12, 2**27])
 def test_memo_changes_nothing(monkeypatch, room):
     monkeypatch.setattr(Memo, "ROOM", room)
@@ -115,10 +105,42 @@ def test_memo_changes_nothing(monkeypatch, room):
     for placement in ("pre", "post", "deepnorm", "subln"):
         asked = experiment({"norm_placement": placement, "initialization": "unit"}, dtype="float32")
         assert measure(asked, memo) == measure(asked)
-    assert memo.names
+    assert bool(memo.names) == (room > 0)
 
 
-def test_numbers_are_drawn_once_for_models_that_scale_them_differently(monkeypatch):
+@pytest.mark.parametrize("initialization", ["unit", "torch", {"kind": "gpt2", "clone_layers": True}])
+@pytest.mark.parametrize("model", [{}, {"vocab_size": 0}, {"tie_embeddings": True, "position": "learned"}])
+def test_models_that_share_weights_are_seen_as_those_that_do_not(model, initialization):
+    placements = ("pre", "post", "sandwich", "parallel", "layerscale", "mixln", "none")
+    table = {"initialization": initialization, "bias": True, "norm": "layernorm", "n_layers": 4, "max_seq_len": 8}
+    asked = [experiment(table | model | {"norm_placement": placement}) for placement in placements]
+    first = Model(asked[0])
+    models = [first, *(Model(other, first) for other in asked[1:])]
+    shared = set(map(id, first.weights.parameters.values()))
+    assert all(shared & set(map(id, model.weights.parameters.values())) for model in models[1:])
+    for seed in (0, 1, 0):
+        alone = [measure(other.model_copy(update={"seed": seed})) for other in asked]
+        assert measure_all(models, seed) == alone
+
+
+def test_a_comparison_leaves_nothing_for_the_collector():
+    models = [Model(experiment({"norm_placement": placement})) for placement in ("pre", "post", "sandwich")]
+    measure_all(models, 0, Memo())
+    gc.collect()
+    gc.disable()
+    try:
+        measure_all(models, 1, Memo())
+        assert gc.collect() == 0
+        circle: list[object] = []
+        circle.append(circle)
+        del circle
+        assert gc.collect() > 0  # what it would be
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(("room", "again"), [(Memo.ROOM, False), (0, True)])
+def test_numbers_are_drawn_once_for_models_that_scale_them_differently(monkeypatch, room, again):
     drawn = []
     draw = initialization.draw
 
@@ -127,13 +149,12 @@ def test_numbers_are_drawn_once_for_models_that_scale_them_differently(monkeypat
         return draw(*args)
 
     monkeypatch.setattr(initialization, "draw", counted)
-    for room, again in ((Memo.ROOM, False), (0, True)):
-        monkeypatch.setattr(Memo, "ROOM", room)
-        memo = Memo()
-        measure(experiment({"initialization": "unit"}), memo)
-        before = len(drawn)
-        measure(experiment({"initialization": "unit", "norm_placement": "deepnorm"}), memo)
-        assert (len(drawn) > before) == again
+    monkeypatch.setattr(Memo, "ROOM", room)
+    memo = Memo()
+    measure(experiment({"initialization": "unit"}), memo)
+    before = len(drawn)
+    measure(experiment({"initialization": "unit", "norm_placement": "deepnorm"}), memo)
+    assert (len(drawn) > before) == again
 
 
 def test_float32_agrees_with_float64():
@@ -166,7 +187,7 @@ def test_groups_by_name_and_by_slice(placement):
     seen = measure(asked)
     decoder = build(asked)
     parameters = dict(decoder.named_parameters())
-    loss = loss_of(decoder(random_input(asked)), asked)
+    loss = loss_of(decoder(random_input(asked)), asked.gradflow.loss, asked.seed)
     grads = dict(zip(parameters, torch.autograd.grad(loss, [*parameters.values()]), strict=True))
     for layer in (0, 1):
         own = {name.removeprefix(f"blocks.{layer}."): g for name, g in grads.items() if f"blocks.{layer}." in name}
@@ -190,7 +211,7 @@ def test_hidden_states_are_what_autograd_gives_when_asked_for_them():
         streams.append(stream)
         stream = block(stream)
     streams.append(stream)
-    loss = loss_of(decoder.head(decoder.final_norm(stream)), asked)
+    loss = loss_of(decoder.head(decoder.final_norm(stream)), asked.gradflow.loss, asked.seed)
     norms = [float(grad.norm()) for grad in torch.autograd.grad(loss, streams)]
     assert (seen.embedded, *seen.hidden) == pytest.approx(norms, rel=1e-10)
 
@@ -202,7 +223,8 @@ def test_the_head_is_seen_where_it_is_a_tensor_of_its_own(vocab_size, tie, there
     assert (head is not None) == there
     if there:
         decoder = build(asked)
-        (grad,) = torch.autograd.grad(loss_of(decoder(random_input(asked)), asked), decoder.head.weight)
+        loss = loss_of(decoder(random_input(asked)), asked.gradflow.loss, asked.seed)
+        (grad,) = torch.autograd.grad(loss, decoder.head.weight)
         assert head == pytest.approx(float(grad.norm()), rel=1e-10)
 
 
@@ -235,24 +257,44 @@ def test_noise_response_by_hand(placement):
     assert measure(asked).noise == pytest.approx(response, rel=1e-8)
 
 
-def test_noise_is_drawn_per_layer_even_for_clones_and_is_shared_between_placements():
+def test_noise_is_drawn_per_layer_even_for_clones():
     memo = Memo()
-    cloned = {"kind": "unit", "clone_layers": True}
-    for placement in ("pre", "post"):
-        measure(experiment({"initialization": cloned, "norm_placement": placement}), memo)
-        assert {"noise.0.attention.q.weight", "noise.1.attention.q.weight"} <= {
-            name.replace("blocks.0.", "") for name in memo.names
-        }
-        assert len(memo.names) == len(set(memo.names))
-    measure(experiment({"initialization": cloned, "norm_placement": "deepnorm"}), memo)
-    assert len(memo.names) > len(set(memo.names))  # v and all behind it stand in that model with another spread
+    measure(experiment({"initialization": {"kind": "unit", "clone_layers": True}}), memo)
+    queries = {name for name in memo.names if "q.weight" in name}
+    assert queries == {f"{noise}blocks.0.attention.q.weight" for noise in ("", "noise.0.", "noise.1.")}
+
+
+def test_of_noise_the_variance_matters_alone(monkeypatch):
+    """Drawn from N(0, 1) instead of uniformly it is answered alike: within 5 %, as a mean of 200 that vary by 17 %."""
+    asked = experiment({"initialization": "unit", "d_model": 32})
+    seeds = range(1, 201)
+
+    def responses():
+        model = Model(asked)
+        x = random_input(asked)
+        for seed in seeds:  # the same weights and input, and other noise
+            model.weights.draw(0)
+            *_, before = model.decoder.streams(x)
+            model.weights.add_noise(NOISE, seed)
+            yield response(model, x, before.detach())
+
+    uniform = [*responses()]
+    draw = initialization.draw
+    monkeypatch.setattr(
+        initialization,
+        "draw",
+        lambda shape, kind, random: draw(shape, "normal" if kind == "noise" else kind, random),
+    )
+    normal = [*responses()]
+    assert uniform != normal
+    assert sum(uniform) == pytest.approx(sum(normal), rel=0.05)
 
 
 def test_a_model_that_is_used_again_gives_the_same_numbers():
     asked = {seed: experiment({"initialization": "unit", "norm_placement": "layerscale"}, seed=seed) for seed in (0, 1)}
     model = Model(asked[0])
-    again = [measure(asked[seed], None, model) for seed in (0, 1, 0)]
-    assert again == [measure(asked[0]), measure(asked[1]), measure(asked[0])]
+    again = [measure_all([model], seed) for seed in (0, 1, 0)]
+    assert again == [[measure(asked[seed])] for seed in (0, 1, 0)]
     assert again[0] != again[1]
 
 
@@ -282,7 +324,7 @@ def test_clones_are_found_and_equal_biases_are_none():
 @pytest.mark.parametrize("placement", ["pre", "post", "deepnorm", "b2t"])
 def test_degeneracy_is_measured(monkeypatch, placement, norm, loss, honest):
     asked = experiment({"vocab_size": 0, "norm": norm, "norm_placement": placement, "initialization": "unit"})
-    monkeypatch.setattr("tfblock_cli.probes.gradflow.cell.loss_of", lambda output, _: loss(output))
+    monkeypatch.setattr("tfblock_cli.probes.gradflow.cell.loss_of", lambda output, *_: loss(output))
     found = measure(asked).degeneracy
     assert found > 0.1 if honest else found < 1e-4
 
@@ -318,6 +360,7 @@ def test_no_floor_where_no_norm_takes_a_branch():
 def test_mean_squared_error_is_against_noise_of_the_seed():
     asked = experiment({"vocab_size": 0}, gradflow={"loss": "mean_squared_error"})
     zero = torch.zeros(2, 5, 16, dtype=torch.float64)
-    target = -torch.autograd.grad(loss_of(zero.requires_grad_(), asked), zero)[0] * zero.numel() / 2
+    (grad,) = torch.autograd.grad(loss_of(zero.requires_grad_(), asked.gradflow.loss, asked.seed), zero)
+    target = -grad * zero.numel() / 2
     assert float(target.std()) == pytest.approx(1, rel=0.15)
-    assert float(loss_of(target, asked)) == pytest.approx(0, abs=1e-20)
+    assert float(loss_of(target, asked.gradflow.loss, asked.seed)) == pytest.approx(0, abs=1e-20)

@@ -1,15 +1,17 @@
 """run: every placement, at every depth, with every seed, from the same weights and the same input."""
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
+from typing import Any
 
-from tfblock_cli.account.memory import backward_bytes
-from tfblock_cli.account.weights import total
+from tfblock_cli.account.memory import comparison_bytes
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.modules.initialization import Memo
 from tfblock_cli.probes.gradflow import facts, guards
-from tfblock_cli.probes.gradflow.cell import Model, Seen, measure
+from tfblock_cli.probes.gradflow.cell import Model, Seen, measure_all
 from tfblock_cli.probes.gradflow.expect import judge
 from tfblock_cli.probes.gradflow.metrics import metrics, slopes, summarize
 from tfblock_cli.probes.gradflow.statistics import Values
@@ -20,14 +22,14 @@ from tfblock_cli.results.gradflow import GradflowData, Row, Summary
 from tfblock_cli.results.metrics import SLOPE
 from tfblock_cli.results.progress import NoProgress, Progress
 from tfblock_cli.results.result import Result
-from tfblock_cli.spec.experiment import BYTES, Experiment
+from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.model import brought_inner_norm
 from tfblock_cli.spec.norm_placement import Placement
 
 Cells = dict[tuple[str, int, int], Seen]
 """(placement, depth, seed) to what was seen."""
-KEPT = 2**27
-"""Decoders are built once and kept for all seeds if their weights are no more bytes than this: building takes time."""
+Variants = Mapping[tuple[str, int], Experiment]
+"""(placement, depth) to the experiment of its cells."""
 
 
 def run(
@@ -60,26 +62,17 @@ def run(
     learned = expect_text(experiment) if settings.train.steps else None  # asked for before anything runs
     progress = progress or NoProgress()
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
-    variants: dict[tuple[str, int], Experiment] = {
+    variants: Variants = {
         (placement.kind, depth): variant_of(experiment, placement, depth)
         for depth, placement in product(settings.depths, settings.placements)
     }
     most = max(settings.depths)
     deepest: dict[str, Experiment] = {kind: variants[kind, most] for kind, depth in variants if depth == most}
-    for variant in deepest.values():
-        require(backward_bytes(variant) + KEPT, experiment.device, f"a backward pass through {most} layers")
-    progress.start("gradflow", len(variants) * len(seeds))
-    kept: dict[tuple[str, int], Model] = {}
-    keeps = sum(BYTES[experiment.dtype] * total(variant.model) for variant in variants.values()) <= KEPT
-    cells: Cells = {}
-    for seed in seeds:
-        memo = Memo()
-        for (kind, depth), variant in variants.items():
-            model = kept.get((kind, depth)) or Model(variant)
-            if keeps:
-                kept[kind, depth] = model
-            cells[kind, depth, seed] = measure(variant.model_copy(update={"seed": seed}), memo, model)
-            progress.advance()
+    need = comparison_bytes([*variants.values()]) + Memo.ROOM
+    require(need, experiment.device, f"a backward pass through {most} layers")
+    progress.start("gradflow", 2 * len(variants) * len(seeds))
+    with _no_collector():
+        cells = _cells(variants, seeds, progress)
     progress.stop()
     trained = None
     if learned is not None:
@@ -135,6 +128,33 @@ def variant_of(experiment: Experiment, placement: Placement, depth: int) -> Expe
     return experiment.model_copy(update={"model": model.changed(**changes)})
 
 
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Leave all to reference counts: there are no cycles to find, and who looks for them walks through all of torch."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _cells(variants: Variants, seeds: Iterable[int], progress: Progress) -> Cells:
+    """Every variant with every seed. Those that share weights are built around the same ones."""
+    first: dict[Any, Model] = {}
+    models = []
+    for variant in variants.values():
+        model = Model(variant, first.get(variant.model.shared_weights))
+        first.setdefault(variant.model.shared_weights, model)
+        models.append(model)
+    found: Cells = {}
+    for seed in seeds:
+        seen = measure_all(models, seed, Memo(), progress.advance)
+        found |= {(kind, depth, seed): cell for (kind, depth), cell in zip(variants, seen, strict=True)}
+    return found
+
+
 class _Table:
     """The cells as rows, as values per metric, and as summaries over the seeds."""
 
@@ -164,31 +184,17 @@ class _Table:
     def rows(self) -> Iterator[Row]:
         """Every number that was measured, long format."""
         for (placement, depth, seed), seen in self.cells.items():
-            row = partial(_row, placement, depth, seed)
-            yield row("model", "loss", seen.loss)
-            yield row(self.source, "grad_norm", seen.source)
+            row = partial(Row, placement, seed, depth, "init", 0)
+            yield row(None, "model", "loss", seen.loss)
+            yield row(None, self.source, "grad_norm", seen.source)
             if seen.head is not None:
-                yield row("head", "grad_norm", seen.head)
-            yield row("embedded", "grad_norm", seen.embedded)
-            yield row("model", "noise_response", seen.noise)
-            for layer in range(depth):
-                yield row("block", "grad_norm", seen.blocks[layer], layer)
-                for group, norm in seen.groups[layer].items():
-                    yield row(group, "grad_norm", norm, layer)
-                yield row("hidden", "grad_norm", seen.hidden[layer], layer)
-                yield row("residual", "rms", seen.rms[layer], layer)
-                yield row("residual", "cosine", seen.cosine[layer], layer)
-
-
-def _row(placement: str, depth: int, seed: int, group: str, metric: str, value: float, layer: int | None = None) -> Row:
-    return Row(
-        placement=placement,
-        seed=seed,
-        depth=depth,
-        stage="init",
-        step=0,
-        layer=layer,
-        group=group,
-        metric=metric,
-        value=value,
-    )
+                yield row(None, "head", "grad_norm", seen.head)
+            yield row(None, "embedded", "grad_norm", seen.embedded)
+            yield row(None, "model", "noise_response", seen.noise)
+            for layer, groups in enumerate(seen.groups):
+                yield row(layer, "block", "grad_norm", seen.blocks[layer])
+                for group, norm in groups.items():
+                    yield row(layer, group, "grad_norm", norm)
+                yield row(layer, "hidden", "grad_norm", seen.hidden[layer])
+                yield row(layer, "residual", "rms", seen.rms[layer])
+                yield row(layer, "residual", "cosine", seen.cosine[layer])

@@ -1,9 +1,10 @@
-"""Where the layers of anybody's module are: a guess from its shape alone."""
+"""Layers: where those of anybody's module are, a guess from its shape alone; and whether two of them are the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 TAKEN = ("model", "input", "block", "hidden", "residual")
 """Groups of what is measured as a whole: a parameter that would stand among them goes by its full name."""
@@ -52,6 +53,21 @@ def find_layers(module: nn.Module) -> Layers:
     inside a layer (of heads, of experts) holds fewer than the list of the layers, however long it is.
     """
     return max(_lists(module), key=_weight, default=Layers("", (), ()))
+
+
+def has_clones(blocks: Iterable[nn.Module]) -> bool:
+    """Whether two of them have the same matrices, bit for bit."""
+    seen: dict[float, list[nn.Module]] = {}
+    for block in blocks:
+        alike = seen.setdefault(float(next(_matrices(block)).flatten()[0]), [])  # nearly always the only one
+        if any(all(map(torch.equal, _matrices(block), _matrices(other))) for other in alike):
+            return True
+        alike.append(block)
+    return False
+
+
+def _matrices(block: nn.Module) -> Iterator[Tensor]:
+    return (parameter.detach() for parameter in block.parameters() if parameter.dim() > 1)
 
 
 def _lists(module: nn.Module) -> Iterator[Layers]:

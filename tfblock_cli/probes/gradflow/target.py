@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.modules.initialization import generator
 from tfblock_cli.probes.factory import RAISED, said
-from tfblock_cli.probes.gradflow.cell import gradient_norms, has_clones, named_loss
+from tfblock_cli.probes.gradflow.gradients import gradient_norms
 from tfblock_cli.probes.gradflow.guards import MESSAGES
-from tfblock_cli.probes.gradflow.layers import Layers, find_layers
+from tfblock_cli.probes.gradflow.layers import Layers, find_layers, has_clones
+from tfblock_cli.probes.gradflow.losses import loss_of
 from tfblock_cli.probes.subject import Subject, has_noise
 from tfblock_cli.probes.target import from_target, of_module, tried
 from tfblock_cli.results.gradflow import Row
@@ -129,7 +130,7 @@ def _measure(subject: Subject, layers: Layers, experiment: TargetExperiment, see
             with _watched(layers.modules) as (hidden, rms):
                 y = subject(x)
                 name = _loss_name(experiment.gradflow.loss, subject, y, where)
-                loss = named_loss(y, name, seed)
+                loss = loss_of(y, name, seed)
                 if not loss.requires_grad:
                     message = "its output has no gradient: does it run under torch.no_grad, or detach?"
                     raise BadInput(Problem(where, message))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.probes.models import experiment
 from tfblock_cli.modules.decoder import build
 from tfblock_cli.modules.initialization import generator
-from tfblock_cli.probes.gradflow.cell import token_cosine
+from tfblock_cli.probes.gradflow.streams import statistics
 from tfblock_cli.probes.gradflow.training import text, trial
 from tfblock_cli.probes.gradflow.training.outcome import Judged, verdict
 
@@ -54,7 +54,7 @@ def bare(asked, *, lr=0.01, warmup=0, make=None):
             logits = model(held_out[:, :-1])
         handle.remove()
         loss = F.cross_entropy(logits.transpose(1, 2), held_out[:, 1:])
-        judged.append((step, loss.item(), token_cosine(streams[0]).item()))
+        judged.append((step, loss.item(), statistics(streams)[0].cosine))
 
     look(0)
     for step in range(1, steps + 1):

@@ -11,7 +11,7 @@ from torch import Tensor
 from tfblock_cli.modules.decoder import Decoder, build
 from tfblock_cli.modules.initialization import generator
 from tfblock_cli.modules.stage import record
-from tfblock_cli.probes.gradflow.cell import token_cosine
+from tfblock_cli.probes.gradflow.streams import statistics
 from tfblock_cli.probes.gradflow.training import text
 from tfblock_cli.probes.gradflow.training.outcome import Judged, verdict
 from tfblock_cli.spec.experiment import Experiment
@@ -139,7 +139,8 @@ class _Run:
         with torch.no_grad(), record(self.decoder, [name], lambda _, stream_BTD: last.append(stream_BTD)):
             # in float64, whatever the model computes in: 16 bits cannot tell a loss that falls from one that stands
             loss = _cross_entropy(self.decoder, self.judged_BT, torch.float64)
-        return Judged(step, loss.item(), token_cosine(last[0]).item())
+        (of_last,) = statistics(last)
+        return Judged(step, loss.item(), of_last.cosine)
 
 
 def optimizer_of(decoder: Decoder, settings: TrainSettings) -> torch.optim.Optimizer:

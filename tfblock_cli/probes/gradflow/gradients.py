@@ -1,0 +1,72 @@
+"""Gradient norms: of any tensors, and of the parts of a decoder's blocks."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
+from math import hypot
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tfblock_cli.account.weights import groups
+from tfblock_cli.spec.model import ModelSpec
+from tfblock_cli.spec.size import Weight
+
+
+def gradient_norms(gradients: Iterable[Tensor | None]) -> list[float]:
+    """The Euclidean norm of each, in float64; that of one that is missing is 0."""
+    gradients = list(gradients)
+    there = [grad for grad in gradients if grad is not None]
+    # at once, since a device is waited for each time
+    norms = iter(torch.stack(torch._foreach_norm(there, dtype=torch.float64)).tolist() if there else ())
+    return [0.0 if grad is None else next(norms) for grad in gradients]
+
+
+class _Part(NamedTuple):
+    """A parameter of a block, how many rows its slices have, and the groups that they belong to."""
+
+    layer: int
+    parameter: nn.Parameter
+    rows: list[int]
+    groups: list[str]
+
+    def gradients(self) -> Sequence[Tensor | None]:
+        """Of its slices."""
+        grad = self.parameter.grad
+        if len(self.rows) == 1:
+            return (grad,)
+        return [None] * len(self.rows) if grad is None else torch.split(grad, self.rows)
+
+
+class Parts:
+    """The parameters of a decoder's blocks by what they do: q, k, v, out, up, gate, down, biases, norms."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], model: ModelSpec) -> None:
+        self._parts = tuple(_parts(parameters, model))
+        self._n_layers = model.n_layers
+
+    def gradient_norms(self) -> tuple[Mapping[str, float], ...]:
+        """Of every group of every block."""
+        norms = iter(gradient_norms(chain.from_iterable(part.gradients() for part in self._parts)))
+        found: tuple[dict[str, list[float]], ...] = tuple({} for _ in range(self._n_layers))
+        for part in self._parts:
+            of_layer = found[part.layer]
+            for group in part.groups:
+                of_layer.setdefault(group, []).append(next(norms))
+        return tuple({group: hypot(*several) for group, several in of_layer.items()} for of_layer in found)
+
+
+def _parts(parameters: Mapping[str, nn.Parameter], model: ModelSpec) -> Iterator[_Part]:
+    for block, layers in groups(model):
+        weights = [
+            (weight.name, [int(leaf.shape[0]) for leaf in weight.leaves], list(map(_group, weight.leaves)))
+            for weight in block.weights()
+        ]
+        for layer, (name, rows, of_slices) in product(layers, weights):
+            yield _Part(layer, parameters[f"blocks.{layer}.{name}"], rows, of_slices)
+
+
+def _group(weight: Weight) -> str:
+    if weight.role in ("norm", "scale"):
+        return "norms"
+    return weight.role if weight.kind == "matrix" else "biases"
