@@ -243,7 +243,9 @@ def gradflow(
 
 
 @overload
-def gradflow(experiment: TargetExperiment, *, progress: Progress = _NOBODY) -> "Result[TargetGradflowData]": ...
+def gradflow(
+    experiment: TargetExperiment, *, needs_layers: bool = False, progress: Progress = _NOBODY
+) -> "Result[TargetGradflowData]": ...
 
 
 @overload
@@ -254,6 +256,7 @@ def gradflow(
     jobs: int = 1,
     executors: "Executors | None" = None,
     finished: "Finished | None" = None,
+    needs_layers: bool = False,
     progress: Progress = _NOBODY,
 ) -> "Result[GradflowData | TargetGradflowData]": ...
 
@@ -265,6 +268,7 @@ def gradflow(
     jobs: int = 1,
     executors: "Executors | None" = None,
     finished: "Finished | None" = None,
+    needs_layers: bool = False,
     progress: Progress = _NOBODY,
 ) -> "Result[GradflowData | TargetGradflowData]":
     """How do gradients flow under different norm placements, and does a network with them learn?
@@ -278,6 +282,7 @@ def gradflow(
             are the same. A script that asks for more than one needs ``if __name__ == "__main__":``.
         executors: What runs them instead: from a number of workers to a ``concurrent.futures.Executor``.
         finished: Runs of an earlier call, as a dict; what is in it is not run again, and new ones are put into it.
+        needs_layers: Whether a target without a list of layers is refused before it is run.
         progress: Told about every pass.
 
     Raises:
@@ -290,7 +295,7 @@ def gradflow(
         experiment = _load_any(experiment, trust=trust)
     with _torch_settings(experiment.threads):
         if isinstance(experiment, TargetExperiment):
-            return gradflow.run_target(experiment, progress=progress)
+            return gradflow.run_target(experiment, needs_layers=needs_layers, progress=progress)
         return gradflow.run(experiment, progress=progress, jobs=jobs, executors=executors, finished=finished)
 
 

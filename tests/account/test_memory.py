@@ -10,11 +10,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tests.modules.models import EVERY_PATTERN, block_of
-from tfblock_cli.account.memory import activations, backward_bytes, forward_bytes, memory
+from tfblock_cli.account.memory import activations, backward_bytes, comparison_bytes, forward_bytes, memory
 from tfblock_cli.modules.decoder import build
 from tfblock_cli.modules.initialization import Memo
-from tfblock_cli.probes import forward
+from tfblock_cli.probes import forward, gradflow
 from tfblock_cli.probes.gradflow.cell import measure
+from tfblock_cli.probes.gradflow.compare import variant_of
 from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.norm import RMSNorm
 
@@ -198,6 +199,31 @@ def test_bounds_are_never_exceeded_and_not_far_away(kernel, dtype, n_layers, voc
     for bound, run in ((forward_bytes, lambda: forward.run(asked)), (backward_bytes, lambda: measure(asked, Memo()))):
         used = peak(run)
         assert used <= bound(asked) <= 5 * used
+
+
+@pytest.mark.parametrize(
+    ("dtype", "placements", "depths", "vocab_size"),
+    [
+        ("float32", ["pre", "post", "sandwich", "parallel"], [2], 50),  # one set of weights
+        ("bfloat16", ["pre", "deepnorm", "subln"], [2], 50),  # three
+        ("float32", ["pre", "deepnorm"], [6, 1, 3], 0),  # two, of one depth after the other
+        ("float32", ["pre", "post", "sandwich", "reordered", "parallel", "lns", "layerscale", "none"], [1], 0),
+    ],
+)
+def test_the_bound_of_a_comparison_is_never_exceeded_and_not_far_away(
+    monkeypatch, dtype, placements, depths, vocab_size
+):
+    monkeypatch.setattr(Memo, "ROOM", 0)
+    table = {
+        "dtype": dtype,
+        "input": {"batch_size": 2, "seq_len": 16},
+        "model": {"d_model": 96, "vocab_size": vocab_size, "attention": {"n_heads": 4}},
+        "gradflow": {"placements": placements, "depths": depths, "seeds": 2},
+    }
+    asked = Experiment.model_validate(table)
+    used = peak(lambda: gradflow.run(asked))
+    variants = [variant_of(asked, kind, max(depths)) for kind in asked.gradflow.placements]
+    assert used <= comparison_bytes(variants) <= 3 * used
 
 
 def test_the_meter_sees_what_is_held_at_once():

@@ -1,5 +1,6 @@
 """One test per exit code, through a process where the process matters."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from tfblock_cli import api
 from tfblock_cli.cli import exit_codes
 from tfblock_cli.cli.exit_codes import ExitCode
 from tfblock_cli.results.result import Check
+from tfblock_cli.store import write
 
 
 def checked(passed: bool | None, real=api.params):
@@ -91,12 +93,15 @@ def test_3_inconclusive(tfblock, monkeypatch, here):
     assert len(list((here / "runs").iterdir())) == 1
 
 
-def test_3_a_result_that_cannot_be_saved_is_shown_all_the_same(process):
-    outcome = process("params", "small.toml", "--runs-dir", "small.toml")
+def test_3_a_result_that_cannot_be_saved_is_shown_all_the_same(tfblock, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(write, "_write", full)  # what cannot be known before
+    outcome = tfblock("params", "small.toml")
     assert outcome.code == 3
     assert b"NO VERDICT" in outcome.out
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
+    assert outcome.err == "error: the result was not saved in runs: No space left on device\n"
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("division\nby zero"), SystemExit("division by zero")])

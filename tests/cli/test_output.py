@@ -176,6 +176,8 @@ def test_write_experiment_replaces_only_if_forced(tfblock, here):
 
 def test_write_experiment_that_cannot_be_written_leaves_nothing(tfblock, here):
     outcome = tfblock("params", "gpt2", "--write-experiment", "no/such/folder.toml")
-    assert outcome.code == 3
-    assert outcome.err.startswith("error: --write-experiment: no/such/folder.toml could not be written")
+    where = "--write-experiment no/such/folder.toml"
+    assert (outcome.code, outcome.err) == (2, f"error: {where}: there is no folder no/such\n")
     assert sorted(path.name for path in here.iterdir()) == ["small.toml"]
+    outcome = tfblock("params", "gpt2", "--write-experiment", ".", "--force")
+    assert (outcome.code, outcome.err) == (2, "error: --write-experiment .: is a folder, not a file\n")

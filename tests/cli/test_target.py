@@ -194,9 +194,21 @@ def test_a_complaint_of_gradflow(tfblock, here, flags, message):
     assert not (here / "runs").exists()
 
 
-def test_a_picture_of_what_has_no_layers_is_not_drawn(tfblock, here):
+def test_a_picture_of_what_has_no_layers_is_refused_before_it_runs(tfblock, here):
     pytest.importorskip("matplotlib")
-    outcome = tfblock("gradflow", *FLAGS, "--no-save", "--plot", "a.png")
-    assert outcome.code == 3
-    assert "the target has no list of layers" in outcome.err
+    outcome = tfblock("gradflow", *FLAGS, "--plot", "a.png", "--csv", "a.csv")
+    assert outcome.code == 2
+    message = "no list of layers was found in it (nn.ModuleList or nn.Sequential of one class): none can be drawn"
+    assert outcome.err == f"error: target net:Net: {message}\n"  # and Net has not said that it was inside
     assert not (here / "a.png").exists()
+    assert not (here / "runs").exists()
+    assert not (here / "a.csv").exists()
+
+
+def test_a_picture_of_what_has_layers_is_drawn(tfblock, here):
+    pytest.importorskip("matplotlib")
+    stack = "import torch\ndef stack():\n    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))\n"
+    (here / "net.py").write_text(stack)
+    outcome = tfblock("gradflow", "--target", "net:stack", "--d", "4", "--no-save", "--plot", "a.png")
+    assert outcome.code == 0, outcome.err
+    assert (here / "a.png").is_file()

@@ -75,7 +75,7 @@ def test_quick_trains_with_one_rate_and_one_seed(tfblock, train):
     record = json.loads(outcome.out)
     assert {(trial["lr"], trial["seed"]) for trial in record["data"]["training"]["trials"]} == {(1e-3, 0)}
     assert record["experiment"]["gradflow"]["expect"] == []  # one is about the other rate, one needs two seeds
-    assert "--quick: lr 0.001 and one seed alone were trained; expectations left out: 2" in outcome.err
+    assert "--quick: lr 0.001 and one seed alone are asked for; expectations left out: 2" in outcome.err
     assert outcome.code == 0
     assert tfblock("gradflow", "train.toml", "--quick", "--no-save", "--strict", "--quiet").code == 1  # a warning
 
@@ -160,3 +160,18 @@ def test_a_text_of_the_second_experiment_is_asked_for_before_the_first_one_runs(
     assert outcome.code == 2
     assert "nofile.txt" in outcome.err
     assert not (here / "runs").exists()
+
+
+def test_what_cannot_answer_is_told_before_it_trains_and_saved(tfblock, train, here, monkeypatch):
+    from tfblock_cli.probes.gradflow.training import trial
+
+    monkeypatch.setattr(trial, "run", lambda *_, **__: pytest.fail("it trained"))
+    outcome = tfblock("gradflow", "train.toml", "--dropout", "0.1", "--csv", "all.csv")
+    assert outcome.code == 3
+    screen = outcome.out.decode()
+    assert "nothing was trained, since the comparison cannot answer: dropout" in screen
+    assert "not judged: dropout; nothing was trained" in " ".join(screen.split())
+    (folder,) = (here / "runs").iterdir()  # and nothing unfinished
+    record = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert (record["verdict"], record["data"]["training"]) == ("inconclusive", None)
+    assert ",train," not in (here / "all.csv").read_text(encoding="utf-8")

@@ -107,6 +107,10 @@ FACTORIES = {
     "pkg.iner:make": "there is no module 'iner' in pkg; did you mean pkg.inner?",
     "net.inner:make": "there is no module 'inner' in net",
     "net:mak": "module net has no 'mak'; did you mean make?",
+    "net:nune": "module net has no 'nune'; did you mean none?",
+    "net:mean": "module net has no 'mean'; did you mean Mean?",
+    "net:xyz": "module net has no 'xyz'",
+    "net:number.reel": "number has no 'reel'; did you mean real?",
     "net:Nested.biuld": "Nested has no 'biuld'; did you mean build?",
     "net:number": "number is a int; name a function that returns a torch.nn.Module, or the module's class",
     "net:ready": "ready is a Mean; name a function that returns a torch.nn.Module, or the module's class",
@@ -122,6 +126,24 @@ FACTORIES = {
 @pytest.mark.parametrize("name", FACTORIES)
 def test_a_factory_that_cannot_be_called(here, name):
     assert complaint(factory.call, target(name), 0) == f"target {name}: {FACTORIES[name]}"
+
+
+@pytest.mark.parametrize(
+    ("word", "there", "meant"),
+    [
+        ("gud", ["bad", "good"], "good"),
+        ("mk", ["make", "mix"], "make"),
+        ("gtp", ["torch", "gpt"], "gpt"),
+        ("gpt", ["GPT", "nn"], "GPT"),
+        ("goood", ["good"], "good"),
+        ("net", ["decoder"], ""),
+        ("make", ["take_it"], ""),
+        ("x", ["y"], ""),
+        ("", ["good"], ""),
+    ],
+)
+def test_what_was_meant(word, there, meant):
+    assert factory.did_you_mean(word, there) == (f"; did you mean {meant}?" if meant else "")
 
 
 def test_more_factories_that_cannot_be_called(here):

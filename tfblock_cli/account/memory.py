@@ -130,9 +130,10 @@ def backward_bytes(experiment: Experiment) -> int:
 
 
 def comparison_bytes(experiments: Sequence[Experiment]) -> int:
-    """The same while models are kept, and run one after the other, that share the weights they can share.
+    """The same while models of one depth are kept, and run one after the other, that share the weights they can.
 
-    Beside the one at work there are the norms of every model, and one set of weights for all that share them.
+    Beside the one at work there are the norms of every model, what it put out, and one set of weights for all that
+    share them.
     """
     width = BYTES[experiments[0].dtype]
     shared = {experiment.model.shared_weights: total(experiment.model) for experiment in experiments}
@@ -143,7 +144,9 @@ def comparison_bytes(experiments: Sequence[Experiment]) -> int:
         for weight in block.weights()
         if weight.role in ("norm", "scale")
     )
-    return max(map(backward_bytes, experiments)) + width * (sum(shared.values()) - max(shared.values()) + norms)
+    outputs = sum(map(_stream, experiments))
+    beside = sum(shared.values()) - max(shared.values()) + norms + outputs
+    return max(map(backward_bytes, experiments)) + width * beside
 
 
 FLOAT64 = 8

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfblock_cli import api
-from tfblock_cli.cli.files import PLOT, expect_picture
+from tfblock_cli.cli.files import PLOT, expect_apart, expect_picture, expect_runs_dir
 from tfblock_cli.cli.options import CAUSALITY, TARGET, TRUST, Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all_and_targets
 from tfblock_cli.cli.streams import note
@@ -61,6 +61,7 @@ def causality(
 def _self_test(request: Request) -> None:
     if request.experiments:
         raise BadInput(Problem(_SELF_TEST, "asks no experiment: leave it out"))
+    expect_runs_dir(request)
     sizes = {"model.d_model": 8, "model.attention.n_heads": 2, "model.vocab_size": 0, "input.seq_len": 12}
     flags = (Flag(_SELF_TEST, "name", "self_test"), *request.flags)
     loaded = load(None, flags=flags, sets=request.sets or (), defaults=sizes)
@@ -84,3 +85,4 @@ def _expect_drawable(plot: Path, request: Request, *, self_test: bool) -> None:
     if self_test:
         raise BadInput(Problem(PLOT, "draws one experiment"))
     expect_picture(plot, _PICTURES, len(request.experiments or ()))
+    expect_apart(request, {PLOT: plot}, read=request.experiments)

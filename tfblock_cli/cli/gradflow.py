@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfblock_cli import api
-from tfblock_cli.cli.files import PLOT, expect_picture, expect_room
+from tfblock_cli.cli.files import PLOT, expect_apart, expect_picture, expect_room
 from tfblock_cli.cli.options import GRADFLOW, TARGET, TRUST, Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all_and_targets
 from tfblock_cli.cli.streams import note, show
@@ -64,12 +64,14 @@ def gradflow(
     for flag, file in (("--csv", csv), ("--junit-xml", junit_xml)):
         if file is not None:
             expect_room(flag, file)
+    expect_apart(request, {"--csv": csv, "--junit-xml": junit_xml, PLOT: plot}, read=request.experiments)
     _expect_texts([loaded.experiment for loaded in experiments])
     results: list[Result[Any]] = []
 
     def measure(experiment: AnyExperiment, progress: Progress) -> Result[Any]:
         finished = None if request.no_save else _partial(request, experiment)
-        results.append(api.gradflow(experiment, jobs=jobs, finished=finished, progress=progress))
+        drawn = plot is not None
+        results.append(api.gradflow(experiment, jobs=jobs, finished=finished, needs_layers=drawn, progress=progress))
         return results[-1]
 
     def forget(experiment: AnyExperiment) -> None:
@@ -124,7 +126,7 @@ def _quick(loaded: Loaded[AnyExperiment]) -> Loaded[AnyExperiment]:
     )
     short = settings.model_copy(update={"train": train.model_copy(update={"lr": (lr,), "seeds": 1}), "expect": expect})
     left_out = len(settings.expect) - len(expect)
-    warning = f"--quick: lr {lr:g} and one seed alone were trained; expectations left out: {left_out}"
+    warning = f"--quick: lr {lr:g} and one seed alone are asked for; expectations left out: {left_out}"
     shorter = experiment.model_copy(update={"gradflow": short})
     return replace(loaded, experiment=shorter, warnings=(*loaded.warnings, warning))
 
@@ -178,7 +180,7 @@ def _draw(file: Path, results: list[Result[Any]]) -> None:
     from tfblock_cli.report.plot import draw_gradflow, draw_layers
     from tfblock_cli.results.target_gradflow import TargetGradflowData
 
-    if not isinstance(data := results[0].data, TargetGradflowData):
+    if isinstance(data := results[0].data, TargetGradflowData):
+        draw_layers(data, file)
+    else:
         draw_gradflow(data, file)
-    elif not draw_layers(data, file):
-        raise NotSaved(f"{PLOT}: the target has no list of layers, so {file} was not written")

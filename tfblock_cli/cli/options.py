@@ -191,6 +191,7 @@ GRADFLOW = (
 
 
 _output = partial(typer.Option, rich_help_panel="Output")
+RUNS_DIR = "--runs-dir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +222,7 @@ class Request:
     quiet: Annotated[bool, _output("--quiet", "-q", help="No report and no notes; errors and --json remain.")] = False
     no_save: Annotated[bool, _output("--no-save", help="Keep no result.")] = False
     runs_dir: Annotated[
-        Path, _output("--runs-dir", envvar="TFBLOCK_RUNS_DIR", metavar="FOLDER", help="Where results are kept.")
+        Path, _output(RUNS_DIR, envvar="TFBLOCK_RUNS_DIR", metavar="FOLDER", help="Where results are kept.")
     ] = Path("runs")
     strict: Annotated[bool, _output("--strict", help="Warnings fail: exit code 1.")] = False
     debug: Annotated[bool, _output("--debug", help="Show the traceback of an unexpected error.")] = False

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tfblock_cli import api
+from tfblock_cli.cli.files import expect_apart, expect_room
 from tfblock_cli.cli.options import Request, with_shared_options
 from tfblock_cli.cli.run import answer, load_all
 from tfblock_cli.cli.streams import note
@@ -33,6 +34,8 @@ def params(
     if write_experiment is not None:
         if len(experiments) > 1:
             raise BadInput(Problem(_WRITE, f"writes one experiment, not {len(experiments)}"))
+        expect_room(_WRITE, write_experiment)
+        expect_apart(request, {_WRITE: write_experiment})  # its own experiment --force may replace
         if write_experiment.exists() and not force:
             raise BadInput(Problem(_WRITE, f"{write_experiment} is there already; --force replaces it"))
         try:

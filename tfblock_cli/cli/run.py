@@ -12,6 +12,7 @@ import typer
 
 from tfblock_cli.cli import exit_codes
 from tfblock_cli.cli.exit_codes import ExitCode
+from tfblock_cli.cli.files import expect_runs_dir
 from tfblock_cli.cli.options import Request
 from tfblock_cli.cli.streams import note, show, write_json
 from tfblock_cli.errors import BadInput, NotSaved, Problem
@@ -32,7 +33,7 @@ def load_all(request: Request) -> list[Loaded[Experiment]]:
     """Every experiment of the request, before anything runs.
 
     Raises:
-        BadInput: With the faults of all of them.
+        BadInput: With the faults of all of them; or their results cannot be kept.
     """
     return _all(request, load)
 
@@ -50,6 +51,10 @@ def _all(request: Request, read: Callable[..., Loaded[Asked]]) -> list[Loaded[As
             loaded.append(read(source, flags=request.flags, sets=request.sets or (), defaults=request.presets))
         except BadInput as error:
             problems += error.problems
+    try:
+        expect_runs_dir(request)
+    except BadInput as error:
+        problems += error.problems
     if problems:
         raise BadInput(*dict.fromkeys(problems))  # a bad flag is told once, not once per experiment
     return loaded

@@ -109,7 +109,7 @@ class _Slot(NamedTuple):
         """Drawn and scaled on the CPU, then copied to its place."""
         wanted = _Draw(seed, self.name, self.shape, self.distribution)
         numbers = wanted.numbers() if memo is None else memo.numbers(wanted)
-        self.tensor.copy_(numbers * self.std)
+        self.tensor.copy_((numbers * self.std).to(self.tensor.dtype))
 
     def disturb(self, size: float, seed: int, memo: Memo | None) -> None:
         """Add noise with ``size`` times the standard deviation that it was drawn with."""

@@ -18,6 +18,9 @@ from tfblock_cli.spec.target import TargetSpec
 RAISED = (Exception, SystemExit)
 """What foreign code may raise; a script without a main guard raises SystemExit. Ctrl-C stays Ctrl-C."""
 
+SHORT, CLOSE, CLOSE_SHORT = 5, 0.6, 0.55
+"""Of a name with fewer letters one wrong letter is more of it: gud shares only 4 of the 7 letters of gud and good."""
+
 
 def call(target: TargetSpec, seed: int) -> nn.Module:
     """The module that the factory returns; its first weights are drawn from the seed.
@@ -49,11 +52,12 @@ def said(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, words: Iterator[str] | list[str]) -> str:
-    """The closest of the words, if one is close."""
+    """The closest of the words, if one is close: of a short one more may differ, and capitals do not count."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, [*words], 1, 0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    spelled = {other.lower(): other for other in words}
+    close = get_close_matches(word.lower(), spelled, 1, CLOSE if len(word) >= SHORT else CLOSE_SHORT)
+    return f"; did you mean {spelled[close[0]]}?" if close else ""
 
 
 @contextmanager
@@ -76,7 +80,7 @@ def _find(factory: str) -> Any:
     where = f"module {module_name}"
     for name in path.split("."):
         if not hasattr(found, name):
-            close = did_you_mean(name, [other for other in vars(found) if not other.startswith("_")])
+            close = did_you_mean(name, [other for other in dir(found) if not other.startswith("_")])
             raise BadInput(Problem(f"target {factory}", f"{where} has no {name!r}{close}"))
         found, where = getattr(found, name), name
     if not callable(found) or isinstance(found, nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.probes.factory import RAISED, fault, said
 from tfblock_cli.probes.output import reader
-from tfblock_cli.probes.room import require
+from tfblock_cli.probes.room import HELPS_TARGET, require
 from tfblock_cli.probes.subject import ARGUMENTS, Subject
 from tfblock_cli.spec.attention import Documents
 from tfblock_cli.spec.experiment import Kernel
@@ -168,7 +168,8 @@ def _model(transformers: Any, target: TargetSpec, seed: int) -> tuple[Any, Kerne
         try:
             config = transformers.AutoConfig.from_pretrained(str(path), **local)
             _without_dropout(config)
-            require(_bytes(transformers, target, config), "cpu", f"the target {target.factory}, its weights alone,")
+            what = f"the target {target.factory}, its weights alone,"
+            require(_bytes(transformers, target, config), "cpu", what, HELPS_TARGET)
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 if has_weights(target.path):

@@ -20,6 +20,7 @@ HELPS = (
     "a smaller batch (--batch), a shorter sequence (--seq), a smaller model, --dtype bfloat16 instead of float32, or "
     "for forward --device meta (shapes without numbers)"
 )
+HELPS_TARGET = "a smaller model, weights of a narrower dtype, such as bfloat16 instead of float32, or another --device"
 
 
 def require(need_bytes: int, device: str, what: str, helps: str = HELPS) -> None:

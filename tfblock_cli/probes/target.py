@@ -14,9 +14,10 @@ from torch.overrides import TorchFunctionMode
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.modules.initialization import generator
 from tfblock_cli.probes import factory
+from tfblock_cli.probes.change import change_T, size
 from tfblock_cli.probes.factory import RAISED, said
 from tfblock_cli.probes.output import reader
-from tfblock_cli.probes.room import require
+from tfblock_cli.probes.room import HELPS_TARGET, require
 from tfblock_cli.probes.subject import ARGUMENTS, Subject
 from tfblock_cli.spec.target import TargetExperiment
 
@@ -24,8 +25,23 @@ TRIED = 2
 """Samples of the first call; 3 where there are as many tokens, so that no axis passes for another."""
 
 
-def from_target(experiment: TargetExperiment) -> tuple[Subject, ...]:
+def in_float64(subject: Subject) -> int:
+    """Bytes of its weights in float64."""
+    return sum(8 * weight.numel() for weight in subject.module.parameters())
+
+
+def from_target(
+    experiment: TargetExperiment,
+    *,
+    beside: Callable[[Subject], int] = in_float64,
+    what: str = "its weights alone",
+) -> tuple[Subject, ...]:
     """The target as subjects, one for each kernel that is known of it, on the experiment's device.
+
+    Args:
+        experiment: With the target.
+        beside: Bytes that will be needed beside the weights, whatever the input.
+        what: The weights and these, in words.
 
     Raises:
         BadInput: It cannot be made, or its weights do not fit.
@@ -40,9 +56,9 @@ def from_target(experiment: TargetExperiment) -> tuple[Subject, ...]:
         subjects = (of_module(module, target.vocab_size, target.d_model, target.output_key, target.chunk),)
     for subject in subjects:
         expect_weights(subject.module, f"target {target.factory}")
-    weights = list(subjects[0].module.parameters())
-    need = sum(tensor.numel() * (tensor.element_size() + 8) for tensor in weights)  # its own and float64
-    require(need, experiment.device, f"the target {target.factory}, its weights alone,")
+    need = sum(weight.numel() * weight.element_size() for weight in subjects[0].module.parameters())
+    what = f"the target {target.factory}, {what},"
+    require(need + beside(subjects[0]), experiment.device, what, HELPS_TARGET)
     for subject in subjects:
         subject.module.to(experiment.device)
     return subjects
@@ -136,7 +152,7 @@ def _counts_from_zero(subject: Subject, x: Tensor) -> bool:
             y, told = subject(x), subject.padded(x, torch.zeros(len(x), dtype=torch.long))
         except RAISED:  # told by the probes
             return True
-    return bool((y - told).abs().max() <= 1e-3 * y.abs().max())
+    return bool(change_T(told, y, size(y)).max() <= 1e-3)
 
 
 def _guess(subject: Subject, error: BaseException) -> str:

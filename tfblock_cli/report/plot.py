@@ -103,18 +103,16 @@ def draw_gradflow(data: GradflowData, file: Path) -> None:
         _save(figure, file)
 
 
-def draw_layers(data: TargetGradflowData, file: Path) -> bool:
-    """Gradient norm of every layer of a target, and rms of what it puts out; False where it has no layers.
+def draw_layers(data: TargetGradflowData, file: Path) -> None:
+    """Gradient norm of every layer of a target, and rms of what it puts out.
 
     Args:
-        data: With its rows.
+        data: With its rows, of one layer or more.
         file: As for ``draw_gradflow``.
 
     Raises:
         NotSaved: The file cannot be written.
     """
-    if not data.depth:
-        return False
     with _style():
         figure = Figure(figsize=(7.0, 2.9), layout="constrained")
         FigureCanvasAgg(figure)
@@ -127,7 +125,6 @@ def draw_layers(data: TargetGradflowData, file: Path) -> bool:
                     by_layer[row.layer].append(row.value if row.value > 0 and math.isfinite(row.value) else math.nan)
             _draw_curves(axes, {"": [values or [math.nan] for values in by_layer]})
         _save(figure, file)
-    return True
 
 
 def _save(figure: Figure, file: Path) -> None:

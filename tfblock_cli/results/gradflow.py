@@ -119,7 +119,7 @@ class GradflowData:
     """The answer of ``gradflow``: the protocol in words, the placements, every number, and their summary.
 
     ``forwards`` and ``vjps`` are what it cost: forward passes, the one under noise included, and backward passes.
-    ``training`` is None unless the experiment has a table [gradflow.train].
+    ``training`` is None where nothing was trained: no table [gradflow.train], or a guard stood against the comparison.
     """
 
     loss: str

@@ -17,13 +17,19 @@ class Metric:
         words: What it is, in a few words.
         formula: How it is computed; h_l is the residual stream behind block l = 1..L, W a matrix, |.| a Euclidean norm.
         tells: What its value tells.
+        undefined: Why it may be nan where losses, gradients and streams are finite; "" if it never is.
         source: Where it, or the prediction about it, comes from; "" if it is ours or nobody's.
     """
 
     words: str
     formula: str
     tells: str
+    undefined: str = ""
     source: str = ""
+
+
+_NO_GRADIENT = "there is no gradient to divide by"
+_NO_PAIR = "a sequence of one token has no two tokens to compare"
 
 
 METRICS = {
@@ -67,12 +73,14 @@ METRICS = {
         words="gradient norm of the last block over that of the first",
         formula="grad.block.last / grad.block.first",
         tells="below 1: lower blocks get more; far from 1: one learning rate does not fit all; 1 for deepnorm",
+        undefined=_NO_GRADIENT,
         source=DEEPNORM,
     ),
     "grad.block.max_min": Metric(
         words="largest gradient norm of a block over the smallest",
         formula="max over l of |d loss / d block l| / min over l of the same",
         tells="as last_first, wherever the extremes are",
+        undefined=_NO_GRADIENT,
     ),
     "grad.down.last": Metric(
         words="gradient norm of the last block's second FFN matrix",
@@ -89,12 +97,14 @@ METRICS = {
         words="gradient norm of the last hidden state over that of the first",
         formula="|d loss / d h_L| / |d loss / d h_1|",
         tells="above 1: gradients shrink on the way down; below 1: they grow",
+        undefined=_NO_GRADIENT,
         source=f"{XIONG}, section 3.3",
     ),
     "grad.q_over_v.last": Metric(
         words="gradient norm of the last block's q matrix over that of its v matrix",
         formula="|d loss / d W_q| / |d loss / d W_v| in block L",
         tells="near 0: attention has stopped to learn where to look, since all tokens look alike",
+        undefined=_NO_GRADIENT,
     ),
     "rms.last": Metric(
         words="root mean square of the residual stream behind the last block",
@@ -106,18 +116,21 @@ METRICS = {
         words="growth of the stream's mean square per block",
         formula="(mean(h_L²) - mean(h_1²)) / (L - 1)",
         tells="0 for post, about 2 for sandwich and reordered: each of two branches adds a vector of mean square 1",
+        undefined="there is one block alone, and nothing to grow from",
         source="Kim et al. 2025, arXiv:2502.02732",
     ),
     "cosine.last": Metric(
         words="mean cosine between different tokens of a sequence behind the last block; 1 is a collapse",
         formula="mean over sequences and pairs s != t of cos(h_L,s, h_L,t)",
         tells="near 1: the tokens have become alike, and attention can no longer tell them apart",
+        undefined=_NO_PAIR,
         source="Dong et al. 2021, arXiv:2103.03404",
     ),
     "noise.response": Metric(
         words="relative change of the output under 1 % noise on the weights",
         formula="|f(W + 0.01 δ) - f(W)|² / |f(W)|², f the stack's output before the head, δ drawn as the blocks' W",
         tells="grows as L for post and as log L for pre; how much one update of a given size moves the output",
+        undefined="the output is 0, or under noise not finite",
         source=f"{ADMIN}, section 4",
     ),
 }
@@ -143,12 +156,14 @@ TRAINED = {
         words="mean cosine between different tokens of the held-out text behind the last block, after training",
         formula="mean over sequences and pairs s != t of cos(h_L,s, h_L,t)",
         tells="above 0.99: what is put out no longer depends on what was put in",
+        undefined=_NO_PAIR,
         source="Dong et al. 2021, arXiv:2103.03404",
     ),
     "train.update_ratio": Metric(
         words="size of the last optimizer step beside that of the blocks' matrices",
         formula="sqrt(sum over W of |W after - W before|² / sum over W of |W before|²), of the step as it was applied",
         tells="about 1e-3 is usual; far above it a run jumps, far below it a run stands",
+        undefined="the matrices are 0, so there is nothing to divide by",
     ),
 }
 """Those of a training run, in the order in which they are shown."""
@@ -168,5 +183,6 @@ def metric(name: str) -> Metric:
         words=f"power of the depth L that the {found.words} grows with",
         formula=f"least-squares slope of log({inner}) against log(L) over the depths, seed by seed",
         tells="0: independent of depth; 1: as L; -1/2: as 1 / sqrt(L)",
+        undefined="at some depth it is no positive number, and has no logarithm",
         source=found.source,
     )

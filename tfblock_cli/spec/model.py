@@ -208,9 +208,9 @@ class ModelSpec(Spec):
 
     @property
     def shared_weights(self) -> tuple[Any, ...]:
-        """What of the placement sub-layers and their first weights depend on: models of one value can share them."""
+        """What of the placement its sub-layers and their first weights depend on; equal values can share them."""
         gains = tuple(self.norm_placement.gain(role, self.n_layers) for role in get_args(Role))
-        return (self.n_layers, self.attention.inner_norm, self.ffn.inner_norm, gains)
+        return (self.attention.inner_norm, self.ffn.inner_norm, gains)
 
     @property
     def has_final_norm(self) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import tfblock_cli as tfblock
 from tfblock_cli.errors import BadInput
-from tfblock_cli.probes.causality.session import size
+from tfblock_cli.probes.change import size
 
 V, D, T = 20, 8, 8
 
@@ -172,3 +172,30 @@ def test_the_report_says_what_dropout_and_larger_batches_may_hide():
 def test_an_attribute_of_a_tensor_is_no_output():
     with pytest.raises(BadInput, match="there is no 'logit'"):
         verdict(Causal(), output_key="logit")
+
+
+def test_a_decoder_that_shifts_its_input_is_asked_with_one_token_more():
+    class Shifted(Causal):
+        """Output t sees the tokens before t alone."""
+
+        def mix(self, x):
+            return super().mix(torch.cat((torch.ones_like(x[:, :1]), x[:, :-1]), 1))
+
+    class Leaking(Shifted):
+        def mix(self, x):
+            return super().mix(x) + 1e-3 * x.mean(1, keepdim=True).detach()
+
+    class Unshifted(nn.Module):
+        """As docs/causality.md has it."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return self.model(nn.functional.pad(ids, (0, 1)))[:, 1:]
+
+    assert verdict(Shifted()) == "fail"  # no output sees its own input
+    assert verdict(Unshifted(Shifted()), vocab_size=V) == "pass"
+    assert verdict(Unshifted(Leaking()), vocab_size=V) == "fail"
+    assert verdict(Unshifted(Causal()), vocab_size=V) == "fail"  # it has forgotten to shift

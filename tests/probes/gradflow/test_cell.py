@@ -334,6 +334,14 @@ def test_degeneracy_says_nothing_where_the_stack_ends_in_no_norm():
     assert not math.isnan(measure(experiment({"final_norm": False, "norm_placement": "post"})).degeneracy)
 
 
+@pytest.mark.parametrize(("std", "floor"), [(1e10, 1), (1.0, 1), (1e-12, 0)])
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+def test_the_floor_is_not_reached_by_branches_whose_squares_are_beyond_float32(norm, std, floor):
+    kind = {"kind": "normal", "std": std, "embedding_std": 1.0}
+    table = {"norm": norm, "norm_placement": "reordered", "initialization": kind, "n_layers": 1}
+    assert measure(experiment(table, dtype="float32")).floor == pytest.approx(floor, abs=1e-3)
+
+
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("placement", ["sandwich", "reordered", "subln"])
 def test_the_floor_is_the_smallest_mean_square_that_a_branchs_norm_puts_out(norm, placement):

@@ -16,6 +16,7 @@ from tfblock_cli.modules.stage import record
 from tfblock_cli.probes import gradflow
 from tfblock_cli.probes.gradflow.cell import measure
 from tfblock_cli.probes.gradflow.compare import variant_of
+from tfblock_cli.probes.gradflow.metrics import metrics
 from tfblock_cli.probes.inputs import random_input
 from tfblock_cli.results.metrics import METRICS, TRAINED, metric
 from tfblock_cli.spec.base import axis_of, name_of
@@ -170,10 +171,77 @@ def test_an_expectation_of_one_depth_is_judged_there_only():
     ]
 
 
-def test_an_undefined_ratio_is_outside():
-    expect = [{"metric": "cosine.last", "placement": "pre", "min": -2.0, "max": 2.0}]
-    result = gradflow.run(asked(expect=expect, keys={"input": {"batch_size": 1, "seq_len": 1}}))
+ONE_TOKEN = {"input": {"batch_size": 1, "seq_len": 1}}
+NO_GRADIENT = "there is no gradient to divide by"
+UNDERFLOW = {"kind": "normal", "std": 1e-200, "embedding_std": 1e-200}
+"""The product of two such weights is 0."""
+UNDEFINED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "cosine.last": ({}, {"keys": ONE_TOKEN}, "a sequence of one token has no two tokens to compare"),
+    "grad.q_over_v.last": ({"initialization": UNDERFLOW}, {}, NO_GRADIENT),
+    "grad.block.max_min": ({"initialization": UNDERFLOW}, {}, NO_GRADIENT),
+    "rms.squared_growth": ({"n_layers": 1}, {}, "there is one block alone, and nothing to grow from"),
+    "slope.cosine.last": (
+        {},
+        {"depths": [2, 3], "keys": ONE_TOKEN},
+        "at some depth it is no positive number, and has no logarithm",
+    ),
+    "slope.rms.squared_growth": (
+        {},
+        {"depths": [1, 2]},
+        "at some depth it is no positive number, and has no logarithm",
+    ),
+}
+WITHOUT_GUARDS = list(get_args(Guard))
+BOUNDS = {"min": -1e9, "max": 1e9}
+
+
+@pytest.mark.parametrize("over", [{}, {"over": "post"}])
+@pytest.mark.parametrize("mode", ["all", "ci"])
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_what_is_undefined_with_every_seed_was_not_measured(name, mode, over):
+    model, settings, why = UNDEFINED[name]
+    expect = [{"metric": name, "placement": "pre", "mode": mode, **BOUNDS, **over}]
+    result = gradflow.run(asked(model, expect=expect, allow=WITHOUT_GUARDS, **settings))
+    assert result.verdict == "inconclusive"
+    check = result.checks[-1]
+    assert (check.name, check.passed, str(check.value)) == (name, None, "nan")
+    assert check.message == f"not measured: nan with every seed, since {why}"
+
+
+def test_a_ratio_to_what_is_zero_was_not_measured():
+    expect = [
+        {"metric": "grad.q_over_v.last", "placement": "post", "over": "pre", **BOUNDS},
+        {"metric": "grad.q_over_v.last", "placement": "pre", **BOUNDS},
+    ]
+    # one token sees itself alone: its weight is 1, whatever q and k are
+    result = gradflow.run(asked(expect=expect, keys=ONE_TOKEN | {"kernel": "eager"}, allow=WITHOUT_GUARDS))
+    ratio, alone = result.checks[-2:]
+    assert (ratio.passed, alone.passed, alone.value) == (None, True, 0)
+    assert ratio.message == "not measured: nan with every seed, since that of pre is 0"
+
+
+@pytest.mark.parametrize("mode", ["all", "ci"])
+@pytest.mark.parametrize("metric", ["loss", "rms.last", "grad.block.last_first"])
+def test_nan_of_what_has_blown_up_is_outside(metric, mode):
+    model = {"initialization": {"kind": "normal", "std": 1e30}}
+    expect = [{"metric": metric, "placement": "none", "mode": mode, **BOUNDS}]
+    keys = {"dtype": "float32"}
+    settings = {"placements": ["none", "pre"], "allow": WITHOUT_GUARDS, "keys": keys, "expect": expect}
+    result = gradflow.run(asked(model, **settings))
     assert result.verdict == "fail"
+    assert str(result.checks[-1].value) == "nan"
+
+
+def test_nan_of_some_seeds_alone_is_outside(monkeypatch):
+    once = iter([{"cosine.last": math.nan}])
+
+    def odd(seen, **options):
+        return metrics(seen, **options) | next(once, {})
+
+    monkeypatch.setattr("tfblock_cli.probes.gradflow.compare.metrics", odd)
+    result = gradflow.run(asked(expect=[{"metric": "cosine.last", "placement": "pre", **BOUNDS}]))
+    assert result.verdict == "fail"
+    assert result.checks[-1].message == "1 of 2 seeds inside; outside: seeds 0"
 
 
 @pytest.mark.parametrize(
@@ -404,6 +472,11 @@ def test_metrics_are_explained():
         assert found.words
         assert found.formula
         assert found.tells
+    assert {name for name in get_args(Metric) if not metric(name).undefined} == {
+        *("loss", "rms.last", "train.verdict", "train.held_out_loss"),
+        *(f"grad.{name}" for name in ("embedding", "input", "head", "matrices", "hidden.first")),
+        *(f"grad.{name}" for name in ("block.first", "block.last", "down.last")),
+    }
     with pytest.raises(KeyError):
         metric("slope.nothing")
 

@@ -1,6 +1,7 @@
 """Gradient norms of anybody's module: known ones, those of our own decoder, and a module that comes back unchanged."""
 
 import json
+from collections.abc import Callable
 from math import hypot, inf, sqrt
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.account.test_memory import peak
 from tfblock_cli import api
 from tfblock_cli.errors import BadInput
 from tfblock_cli.loading import load
@@ -347,6 +349,54 @@ def test_a_module_that_lets_no_gradient_through_is_refused():
 
     with pytest.raises(BadInput, match=r"Detached: its output has no gradient: does it run under torch\.no_grad"):
         run_module(Detached([Block()]), asked(vocab_size=V))
+
+
+class Asked(Exception):  # noqa: N818
+    """Stands in for the refusal: with what memory was asked for, and the words."""
+
+
+def room_asked(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> tuple[int, str]:
+    def ask(need: int, device: str, what: str, helps: str) -> None:
+        raise Asked(need, what)
+
+    with monkeypatch.context() as patch:
+        for name in ("target", "gradflow.target"):
+            patch.setattr(f"tfblock_cli.probes.{name}.require", ask)
+        with pytest.raises(Asked) as told:
+            call()
+    need, what = told.value.args
+    return need, what
+
+
+def stack(dtype: torch.dtype = torch.float32, frozen: bool = False) -> nn.Module:
+    """Nearly all of it is weights."""
+    return nn.Sequential(*(nn.Linear(300, 300, dtype=dtype) for _ in range(4))).requires_grad_(not frozen)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_memory_is_asked_for_the_gradients_too_and_that_is_what_is_used(monkeypatch, dtype, frozen):
+    module, experiment = stack(dtype, frozen), asked(d_model=300)
+    need, what = room_asked(monkeypatch, lambda: run_module(module, experiment))
+    assert what == "Sequential, a copy that is run, and its gradients,"
+    weights = sum(weight.nbytes for weight in module.parameters())
+    assert need == pytest.approx(peak(lambda: run_module(module, experiment)), rel=0.02)  # the rest is the input's part
+    assert need >= 2 * weights
+
+    made = asked(d_model=300, factory="tests.probes.gradflow.test_target:stack")
+    whole, what = room_asked(monkeypatch, lambda: api.gradflow(made))
+    assert what.startswith("the target tests.probes.gradflow.test_target:stack, its weights, a copy that is run, and")
+    if dtype == torch.float32:
+        assert whole == need + weights
+
+
+def test_gradients_that_do_not_fit_are_refused(monkeypatch):
+    module, weights = stack(), sum(weight.nbytes for weight in stack().parameters())
+    monkeypatch.setattr("tfblock_cli.probes.room.free_bytes", lambda device: 2 * weights)  # all but the gradients fit
+    with pytest.raises(BadInput, match=r"Sequential, a copy that is run, and its gradients, needs up to"):
+        run_module(module, asked(d_model=300))
+    monkeypatch.setattr("tfblock_cli.probes.room.free_bytes", lambda device: 4 * weights)
+    assert run_module(module, asked(d_model=300)).verdict == "pass"
 
 
 def test_the_device_meta_is_refused():

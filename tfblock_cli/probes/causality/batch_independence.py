@@ -6,27 +6,30 @@ from functools import partial
 from torch import Tensor
 
 from tfblock_cli.probes.causality.first_pair import first_input, where
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.stage import Pass, first_difference
 from tfblock_cli.probes.causality.verdict import Finding, Tally, same_shape, worst_of
+from tfblock_cli.probes.change import change_T, size
 from tfblock_cli.results.causality import Leak
 
 BATCH_SIZE = 3
+"""At least; of more the first, one in the middle and the last are replaced."""
 
 
 def batch_independence(session: Session) -> Finding:
-    """Replace one of three samples: the others, at their own places in the batch, must keep their bits."""
-    x = session.draw("batch", BATCH_SIZE)
+    """Replace one of three samples or more: the others, at their own places in the batch, must keep their bits."""
+    B = max(BATCH_SIZE, session.batch_size)
+    x = session.draw("batch", B)
     session.progress.start(f"batch independence, {session.mode_name}", 1 + BATCH_SIZE)
     y = session(x)
     tally, largest = Tally(same_shape(session.dtype)), size(y)
     pair, silent, leak = (0, 0), [], None
-    for b in range(BATCH_SIZE):
+    for b in (0, B // 2, B - 1):
         z = x.clone()
         z[b] = session.redraw(x[b : b + 1], f"batch.{b}")[0]
         changed = session(z)
-        for other in range(BATCH_SIZE):
-            moved_T = change_T(changed[other : other + 1], y[other : other + 1]) / largest
+        for other in range(B):
+            moved_T = change_T(changed[other : other + 1], y[other : other + 1], largest)
             change = float(moved_T.max())
             if other == b:
                 silent += [b] * (change == 0)
@@ -44,9 +47,9 @@ def batch_independence(session: Session) -> Finding:
         case "no-flow":
             message = f"sample {silent[0]} can be replaced and its output stays the same"
         case "inconclusive":
-            message = "the output holds nan or inf, which no comparison can judge"
+            message = "the output holds nan, which no comparison can judge"
         case _:
-            message = f"replacing one of {BATCH_SIZE} samples leaves every bit of the others"
+            message = f"replacing one of {B} samples leaves every bit of the others"
     if leak is not None:
         leak = replace(leak, cuts=tally.leaks, cuts_total=tally.tried)
         message += f"; the first pair is output {leak.out} and input {leak.in_} {where(leak)}"
@@ -62,7 +65,7 @@ def _leak(session: Session, x: Tensor, z: Tensor, y: Tensor, pair: tuple[int, in
     def moved(j: int) -> bool:
         tokens = x.clone()
         tokens[b, : j + 1] = z[b, : j + 1]
-        return float(change_T(session(tokens)[other : other + 1], y[other : other + 1])[out]) / size(y) > limit
+        return float(change_T(session(tokens)[other : other + 1], y[other : other + 1], size(y))[out]) > limit
 
     one, two = (Pass(partial(session, tokens), T, slice(0, T), other) for tokens in (x, z))
     return Leak(

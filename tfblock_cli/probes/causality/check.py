@@ -103,6 +103,7 @@ def check(
     seed: int = 0,
     dtypes: Sequence[torch.dtype] = (),
     budget: int = BUDGET,
+    batch_size: int = 1,
     only: Collection[str] | Asked = (),
     progress: Progress | None = None,
 ) -> CausalityData:
@@ -116,12 +117,13 @@ def check(
         seed: All content is drawn from it.
         dtypes: To compute in; float64, then the subject's own, unless given.
         budget: Forward passes at T, if that is not the length at which every cut is tried.
+        batch_size: B: so many sequences at a time, or more where a probe needs them.
         only: The names of the probes to run, or which of them in which mode and dtype; the preflight always is. All of
             them unless given.
         progress: Told about every pass.
     """
     wanted = _distinct(dtypes or (torch.float64, subjects[0].dtype))
-    full = Trial(subjects=subjects, seq_len=small or seq_len, declared=declared, dtypes=wanted)
+    full = Trial(subjects=subjects, seq_len=small or seq_len, declared=declared, dtypes=wanted, batch_size=batch_size)
     own = None if full.seq_len == seq_len else replace(full, seq_len=seq_len)
     asked = only if callable(only) else lambda name, mode, dtype: not only or name in only
     return _check(full, own, seed=seed, progress=progress, budget=budget, asked=asked)
@@ -160,6 +162,7 @@ def _check(
                 seed=seed,
                 progress=progress,
                 declared=trial.declared,
+                batch_size=trial.batch_size,
             )
             finding = _ask(probe, session)
             if probe is preflight and finding.verdict != "clean":
@@ -243,12 +246,13 @@ def _computable(full: Trial, seed: int) -> tuple[Trial, str]:
         seed=seed,
         progress=NoProgress(),
         declared=full.declared,
+        batch_size=full.batch_size,
     )
     try:
         with session.open():
-            if bool(session(session.draw("input")).isfinite().all()):
+            if not bool(session(session.draw("input")).isnan().any()):
                 return full, ""
-            reason = "the output is not finite in it"
+            reason = "the output is nan in it"
     except (RuntimeError, TypeError) as error:  # what torch raises, by device
         reason = _first_line(error)
     dtypes = _distinct(torch.float32 if dtype == torch.float64 else dtype for dtype in full.dtypes)
@@ -319,7 +323,7 @@ def _not_proven(full: Trial, own: Trial | None, rows: Sequence[ProbeRow], seed: 
     return (
         f"other weights and inputs than those drawn from seed {seed}",
         f"other lengths than T = {lengths}",
-        f"larger batches than {BATCH_SIZE}",
+        f"larger batches than {max(BATCH_SIZE, full.batch_size)}",
         f"other dtypes than {dtypes}",
         f"other kernels than {kernels} (or compiled ones)" if kernels else "other kernels, or compiled ones",
         f"other devices than {full.subjects[0].device.type}",

@@ -11,9 +11,10 @@ from tfblock_cli.modules.decoder import Decoder
 from tfblock_cli.probes.causality.first_pair import first_input, where
 from tfblock_cli.probes.causality.own_attention import attentions
 from tfblock_cli.probes.causality.rounding import reference
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.stage import Pass, first_difference
 from tfblock_cli.probes.causality.verdict import Finding, Tally, same_shape, skipped
+from tfblock_cli.probes.change import change_T, size
 from tfblock_cli.results.causality import Leak
 from tfblock_cli.spec.attention import Causal, Documents, Pattern
 from tfblock_cli.spec.position import Learned
@@ -37,7 +38,7 @@ def documents(session: Session) -> Finding:
     for start, stop in spans:
         z = x.clone()
         z[:, start:stop] = session.redraw(x[:, start:stop], f"document.{start}")
-        moved_T = change_T(session(z), y) / largest
+        moved_T = change_T(session(z), y, largest)
         moved_T[start:stop] = 0
         found = tally.add(float(moved_T.max()))
         if found == "LEAK" and leak is None:
@@ -55,7 +56,7 @@ def documents(session: Session) -> Finding:
             if isinstance(alone, str):
                 return Finding(verdict="clean", worst=0.0, message=f"{message}; {alone}")
             tally.tolerance = alone.tolerance
-            moved_T = change_T(alone.y, y[:, start:stop]) / largest
+            moved_T = change_T(alone.y, y[:, start:stop], largest)
             found = tally.add(float(moved_T.max()))
             if found == "LEAK" and leak is None:
                 leak = _packed(session, x, (start, stop), moved_T, tally.tolerance.noise, largest)
@@ -87,7 +88,7 @@ def _seen(session: Session, x: Tensor, z: Tensor, y: Tensor, span: tuple[int, in
     def moved(j: int) -> bool:
         tokens = x.clone()
         tokens[:, start : j + 1] = z[:, start : j + 1]
-        return float(change_T(session(tokens), y)[out]) / largest > limit
+        return float(change_T(session(tokens), y, largest)[out]) > limit
 
     T = x.shape[1]
     rows = slice(start) if out < start else slice(stop, T)
@@ -108,12 +109,12 @@ def _packed(session: Session, x: Tensor, span: tuple[int, int], moved_T: Tensor,
         """Whether n tokens of another document in front of it are enough."""
         with _under(session, Documents(lengths=(n, stop - start))):
             packed = session(x[:, start - n : stop])[:, n:]
-        return float(change_T(packed, alone())[i]) / largest > limit
+        return float(change_T(packed, alone(), largest)[i]) > limit
 
     def before(j: int) -> bool:
         """Whether the tokens behind it, up to j, are enough."""
         longer, own = (session(x[:, :end])[:, start:stop] for end in (j + 1, stop))
-        return float(change_T(longer, own)[i]) / largest > limit
+        return float(change_T(longer, own, largest)[i]) > limit
 
     in_ = start + i
     if start and after(start):

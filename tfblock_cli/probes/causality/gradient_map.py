@@ -11,6 +11,7 @@ from tfblock_cli.probes.causality.first_pair import Cut, Failures, where
 from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.suffix_cuts import with_suffix
 from tfblock_cli.probes.causality.verdict import Finding, same_shape, skipped, worst_of
+from tfblock_cli.probes.change import speaks_T
 from tfblock_cli.results.causality import Leak
 
 RETRIES = 4
@@ -28,15 +29,18 @@ def gradient_map(session: Session) -> Finding:
     if session.subject.vocab_size and not session.subject.embedding:
         return skipped("ids have no gradient, and they are looked up in no nn.Embedding whose output has one")
     x = session.draw("input")
-    influence_TT = _influence(session, x)
-    if influence_TT is None:
+    found = _influence(session, x)
+    if found is None:
         return Finding(verdict="inconclusive", worst=None, message="no gradient reaches the input")
+    influence_TT, told_T = found
     reach_TT, must_TT = session.reach, session.declared.must_TT(session.seq_len)
     for retry in range(RETRIES):
-        if not _dead(influence_TT, must_TT):
+        if not _dead(influence_TT, must_TT & told_T[:, None]):
             break
-        again_TT = _influence(session, session.draw(f"input.{retry}"))
-        influence_TT = influence_TT if again_TT is None else influence_TT.maximum(again_TT)
+        again = _influence(session, session.draw(f"input.{retry}"))
+        if again is not None:
+            influence_TT, told_T = influence_TT.maximum(again[0]), told_T | again[1]
+    must_TT = must_TT & told_T[:, None]
     T = session.seq_len
     allowed = influence_TT[reach_TT & ~torch.eye(T, dtype=torch.bool)]
     alive = allowed[allowed > 0]
@@ -104,8 +108,11 @@ def _leak(session: Session, x: Tensor, hidden_TT: Tensor, limit: float) -> Leak:
     )
 
 
-def _influence(session: Session, x: Tensor) -> Tensor | None:
-    """|d output i / d input j|, the largest entry under a random cotangent: (T, T), float64 on the CPU."""
+def _influence(session: Session, x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """|d output i / d input j|, the largest entry under a random cotangent: (T, T), float64 on the CPU.
+
+    And which outputs have any, (T,): an infinite entry says nothing, and gets a cotangent of 0.
+    """
     T = session.seq_len
     session.progress.start(f"gradient map, {session.mode_name}", 1 + T)
     for parameter in session.subject.module.parameters():
@@ -118,13 +125,13 @@ def _influence(session: Session, x: Tensor) -> Tensor | None:
     influence_TT = torch.zeros(T, T, dtype=torch.float64)
     for i in range(T):
         row = torch.randn(y[:, i].shape, generator=random, dtype=torch.float64)
-        cotangent[:, i] = row.to(y.device, y.dtype)
+        cotangent[:, i] = row.to(y.device, y.dtype).masked_fill(y.detach()[:, i].isinf(), 0.0)
         (gradient,) = torch.autograd.grad(y, leaf, cotangent, retain_graph=i < T - 1)
         cotangent[:, i] = 0
         influence_TT[i] = gradient.abs().movedim(1, 0).flatten(1).amax(1).cpu().double()
         session.vjps += 1
         session.progress.advance()
-    return influence_TT
+    return influence_TT, speaks_T(y.detach()).cpu()
 
 
 def _forward(session: Session, x: Tensor) -> tuple[Tensor, Tensor]:

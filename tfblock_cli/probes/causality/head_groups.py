@@ -7,8 +7,9 @@ from torch import Tensor
 
 from tfblock_cli.probes.causality.first_pair import first_input, where
 from tfblock_cli.probes.causality.own_attention import attentions, contexts
-from tfblock_cli.probes.causality.session import Session, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.verdict import Finding, skipped
+from tfblock_cli.probes.change import size
 from tfblock_cli.results.causality import Leak
 
 Read = Mapping[tuple[int, int], set[int]]

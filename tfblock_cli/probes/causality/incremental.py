@@ -10,9 +10,10 @@ from torch import Tensor
 from tfblock_cli.probes.causality.first_pair import first_input, where
 from tfblock_cli.probes.causality.pieces import fed, last, schedules, up_to, without_first
 from tfblock_cli.probes.causality.rounding import reference
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.stage import Pass, first_difference
 from tfblock_cli.probes.causality.verdict import Finding, Tally, same_shape, skipped
+from tfblock_cli.probes.change import change_T, size
 from tfblock_cli.results.causality import Leak
 
 
@@ -60,7 +61,7 @@ def incremental(session: Session) -> Finding:
     for name, pieces in plans.items():
         for start, y in fed(session, x, pieces):
             stop = start + y.shape[1]
-            moved_T = change_T(y, right.y[:, start:stop]) / largest
+            moved_T = change_T(y, right.y[:, start:stop], largest)
             if tally.add(float(moved_T.max())) == "LEAK" and wrong is None:
                 i = int((moved_T > limit).nonzero()[0])
                 wrong = _Wrong(name, up_to(pieces, stop), start + i, float(moved_T[i]))
@@ -74,7 +75,7 @@ def incremental(session: Session) -> Finding:
                 f"the input that makes it differ is {leak.in_} {where(leak)}"
             )
         case "inconclusive":
-            message = "the output holds nan or inf, which no comparison can judge"
+            message = "the output holds nan, which no comparison can judge"
         case "noise":
             message = f"with a cache outputs change by {tally.worst:.1e} of the largest one: more than rounding should"
         case _:
@@ -96,20 +97,20 @@ def _leak(session: Session, x: Tensor, wrong: _Wrong, tally: Tally, largest: flo
     def ahead(j: int) -> bool:
         """Whether the output of the full pass changes when the inputs behind it, up to j, are replaced."""
         z = torch.cat((other[:, : j + 1], x[:, j + 1 :]), dim=1)
-        return float(change_T(session(z), whole)[out]) / largest > same_shape(session.dtype).noise
+        return float(change_T(session(z), whole, largest)[out]) > same_shape(session.dtype).noise
 
     def ahead_in_chunk(j: int) -> bool:
         """Whether that of the chunk does."""
         z = torch.cat((other[:, : j + 1], x[:, j + 1 :]), dim=1)
-        moved_T = change_T(last(session, z, pieces).run(), y)
-        return float(moved_T[out - start]) / largest > same_shape(session.dtype).noise
+        moved_T = change_T(last(session, z, pieces).run(), y, largest)
+        return float(moved_T[out - start]) > same_shape(session.dtype).noise
 
     def behind(n: int) -> bool:
         """Whether the output still differs from that of a full pass when the cache holds n tokens."""
         since = start - n
         y = last(session, tokens[:, since:], without_first(pieces, since, max(prefix, 1))).run()
-        moved = change_T(y, session(tokens[:, since:])[:, n:])[out - start]
-        return float(moved) / largest > limit
+        moved = change_T(y, session(tokens[:, since:])[:, n:], largest)[out - start]
+        return float(moved) > limit
 
     T = session.seq_len
     if out + 1 < T and ahead(T - 1):

@@ -11,9 +11,10 @@ from torch import Tensor
 from tfblock_cli.probes.causality.first_pair import first_input, where
 from tfblock_cli.probes.causality.pieces import CHUNKS, HALF, fed, last, schedules, up_to
 from tfblock_cli.probes.causality.rounding import Reference, reference
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.stage import Pass, first_difference
 from tfblock_cli.probes.causality.verdict import Finding, Tally, same_shape, skipped, worst_of
+from tfblock_cli.probes.change import change_T, size
 from tfblock_cli.results.causality import Leak
 
 Pieces = Sequence[int] | None
@@ -66,7 +67,7 @@ def padding(session: Session) -> Finding:
     """Three sequences with other amounts of padding: replacing it changes no bit behind it.
 
     And each sequence gives the outputs that it gives alone: as a whole, and in pieces with a cache, which has to
-    remember what of it is padding. Outputs of the padding itself mean nothing, but have to be finite.
+    remember what of it is padding. Outputs of the padding itself mean nothing, but must not be nan.
     """
     if not session.subject.takes_padding:
         return skipped(session.subject.untold)
@@ -91,18 +92,18 @@ def padding(session: Session) -> Finding:
     session.progress.start(f"padding, {session.mode_name}", 2 * passes)
     largest = max(size(right.y) for right in alone)
     rounding = max((right.tolerance for right in alone), key=lambda tolerance: tolerance.noise)
-    is_counted = not session.subject.tells_positions and _is_counted(session, padded, alone, rounding.noise * largest)
+    is_counted = not session.subject.tells_positions and _is_counted(session, padded, alone, largest, rounding.noise)
     content, presence = Tally(same_shape(session.dtype)), Tally(rounding)
     wrong: _Wrong | None = None
     for how, pieces in ways.items():
         y, other = (padded.outputs(session, tokens, pieces) for tokens in (x, z))
-        if not bool(y.isfinite().all()):
-            return Finding(verdict="inconclusive", worst=None, message="the output holds nan or inf")
+        if bool(y.isnan().any()):
+            return Finding(verdict="inconclusive", worst=None, message="the output holds nan")
         if pieces is not None and _is_the_caches(session, x[:1], y[:1], pieces, alone[0]):
             continue
         for b, n in enumerate(amounts):
             for tally, right_y in ((content, other[b : b + 1, n:]), (presence, alone[b].y))[: 2 - is_counted]:
-                moved_T = change_T(y[b : b + 1, n:], right_y) / largest
+                moved_T = change_T(y[b : b + 1, n:], right_y, largest)
                 if tally.add(float(moved_T.max())) == "LEAK" and wrong is None:
                     i = int((moved_T > tally.tolerance.noise).nonzero()[0])
                     wrong = _Wrong(how, pieces, b, n + i, float(moved_T[i]), tally is content)
@@ -132,11 +133,11 @@ def padding(session: Session) -> Finding:
     return Finding(verdict=verdict, worst=worst, limit=limit, message=message, leak=leak)
 
 
-def _is_counted(session: Session, padded: _Padded, alone: Sequence[Reference], limit: float) -> bool:
+def _is_counted(session: Session, padded: _Padded, alone: Sequence[Reference], largest: float, limit: float) -> bool:
     """Whether a sequence behind padding gives other outputs than alone; no fault if its positions cannot be told."""
     y = padded.outputs(session, padded.x, None)
     amounts = padded.amounts.tolist()
-    return any(float(change_T(y[b : b + 1, n:], alone[b].y).max()) > limit for b, n in enumerate(amounts))
+    return any(float(change_T(y[b : b + 1, n:], alone[b].y, largest).max()) > limit for b, n in enumerate(amounts))
 
 
 def _ways(session: Session, first: int) -> dict[str, Pieces]:
@@ -159,11 +160,11 @@ def _ways(session: Session, first: int) -> dict[str, Pieces]:
 
 def _is_the_caches(session: Session, x: Tensor, y: Tensor, pieces: Sequence[int], right: Reference) -> bool:
     """Whether a sequence without padding comes out wrong because it is fed to a cache: no fault of the padding."""
-    limit = right.tolerance.noise * size(right.y)
-    if float(change_T(y, right.y).max()) <= limit:
+    largest, limit = size(right.y), right.tolerance.noise
+    if float(change_T(y, right.y, largest).max()) <= limit:
         return False
     alone = torch.cat([part for _, part in fed(session, x, pieces)], dim=1)
-    return float(change_T(alone, right.y).max()) > limit
+    return float(change_T(alone, right.y, largest).max()) > limit
 
 
 def _leak(session: Session, padded: _Padded, wrong: _Wrong, tallies: Sequence[Tally], largest: float) -> Leak:
@@ -177,8 +178,8 @@ def _leak(session: Session, padded: _Padded, wrong: _Wrong, tallies: Sequence[Ta
         """Whether it changes when the last m tokens of the padding are replaced."""
         tokens = x.clone()
         tokens[b, n - m : n] = padded.z[b, n - m : n]
-        moved_T = change_T(padded.outputs(session, tokens, wrong.pieces)[b : b + 1], y[b : b + 1])
-        return float(moved_T[out]) / largest > limit
+        moved_T = change_T(padded.outputs(session, tokens, wrong.pieces)[b : b + 1], y[b : b + 1], largest)
+        return float(moved_T[out]) > limit
 
     def present(m: int) -> bool:
         """Whether the output there is wrong behind m tokens of padding; the rest of them stands behind the sequence."""
@@ -186,7 +187,7 @@ def _leak(session: Session, padded: _Padded, wrong: _Wrong, tallies: Sequence[Ta
         tokens[b] = torch.cat((x[b, n - m :], x[b, : n - m]))
         amounts[b] = m
         moved = _Padded(tokens, tokens, amounts).outputs(session, tokens, wrong.pieces)[b : b + 1, m:]
-        return float(change_T(moved, session(tokens[b : b + 1, m:]))[out - m]) / largest > limit
+        return float(change_T(moved, session(tokens[b : b + 1, m:]), largest)[out - m]) > limit
 
     m = first_input(0, n + 1, replaced if wrong.by_content else present)
     return Leak(

@@ -40,12 +40,14 @@ class Trial:
         seq_len: T.
         declared: Which outputs may see which inputs.
         dtypes: To compute in; the first one gets every probe.
+        batch_size: B: so many sequences at a time, or more where a probe needs them.
     """
 
     subjects: Sequence[Subject]
     seq_len: int
     declared: Declared = CAUSAL
     dtypes: tuple[torch.dtype, ...] = (torch.float64,)
+    batch_size: int = 1
 
 
 class Step(NamedTuple):

@@ -2,8 +2,9 @@
 
 import torch
 
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.verdict import Finding
+from tfblock_cli.probes.change import change_T, size
 
 
 def preflight(session: Session) -> Finding:
@@ -14,19 +15,21 @@ def preflight(session: Session) -> Finding:
     first, second = session(x), session(x)
     session(other)
     third = session(x)
-    if not bool(first.isfinite().all()):
-        return Finding(
-            verdict="inconclusive", worst=None, message="the output holds nan or inf, which no comparison can judge"
-        )
+    if bool(first.isnan().any()) or bool(first.isinf().all()):
+        what = "holds nan" if bool(first.isnan().any()) else "is nothing but inf"
+        return Finding(verdict="inconclusive", worst=None, message=f"the output {what}, which no comparison can judge")
     for again, when, why in (
         (second, "in a second call", "something random is on, such as a dropout that ignores the mode"),
         (third, "after another input", "the module keeps state between calls"),
     ):
         if not torch.equal(first, again):
-            change = float(change_T(first, again).max()) / size(first)
+            change = float(change_T(first, again, size(first)).max())
             return Finding(
                 verdict="inconclusive",
                 worst=change,
                 message=f"not deterministic: the same input gives another output {when}; {why}",
             )
-    return Finding(verdict="clean", worst=0.0, message="equal inputs give equal bits, also after another input")
+    message, infinite = "equal inputs give equal bits, also after another input", int(first.isinf().sum())
+    if infinite:
+        message += f"; {infinite} of {first.numel()} entries of the output are infinite: those that stay so say nothing"
+    return Finding(verdict="clean", worst=0.0, message=message)

@@ -13,9 +13,10 @@ from tfblock_cli.modules.decoder import Decoder
 from tfblock_cli.modules.tables import Tables
 from tfblock_cli.probes.causality.first_pair import where
 from tfblock_cli.probes.causality.own_attention import attentions, weights_LHTT
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.stage import Pass, first_difference
 from tfblock_cli.probes.causality.verdict import Finding, Tolerance, other_shape, skipped
+from tfblock_cli.probes.change import change_T, size
 from tfblock_cli.results.causality import Leak
 from tfblock_cli.spec.position import RoPE
 
@@ -49,9 +50,9 @@ def rope_shift(session: Session) -> Finding:
     session.progress.start(f"rope shift, {session.mode_name}", 3)
     y = session(x)
     with _shifted(decoder):
-        moved = float(change_T(session(x), y).max()) / size(y)
+        moved = float(change_T(session(x), y, size(y)).max())
     with _stretched(session):
-        stretched = float(change_T(session(x), y).max()) / size(y)
+        stretched = float(change_T(session(x), y, size(y)).max())
     tolerance = ANGLES if y.element_size() == 8 else other_shape(y.dtype)
     verdict = tolerance.judge(moved)
     message = f"all positions + {SHIFT} change outputs by {moved:.1e}, twice the distances by {stretched:.1e}"
@@ -72,7 +73,7 @@ def _leak(session: Session, x: Tensor, decoder: Decoder, limit: float) -> Leak:
     """
     y, before_LHTT = session(x), weights_LHTT(session, x)
     with _shifted(decoder):
-        moved_T, after_LHTT = change_T(session(x), y) / size(y), weights_LHTT(session, x)
+        moved_T, after_LHTT = change_T(session(x), y, size(y)), weights_LHTT(session, x)
     change_TT = (after_LHTT - before_LHTT).abs().amax((0, 1))
     wrong = (change_TT > limit).nonzero().tolist()
     first = int((moved_T > limit).nonzero()[0])

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from tfblock_cli.modules.decoder import Decoder
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.verdict import Tolerance, other_shape
+from tfblock_cli.probes.change import change_T, size
 
 TIMES = 4.0
 """In 16 bits: how many times the error of the full pass another right way to the same outputs may have. On all shipped
@@ -48,9 +49,9 @@ def reference(session: Session, x: Tensor) -> Reference | str:
         exact = session(x.float() if x.is_floating_point() else x)
     other = torch.cat((session.redraw(x[:, :1], "control"), x[:, 1:]), dim=1)
     largest = size(exact)
-    limit = TIMES * float(change_T(y, exact).max()) / largest
-    moved_T = change_T(session(other), y)
-    control = float(moved_T[min(1, len(moved_T) - 1) :].max()) / largest
+    limit = TIMES * float(change_T(y, exact, largest).max())
+    moved_T = change_T(session(other), y, largest)
+    control = float(moved_T[min(1, len(moved_T) - 1) :].max())
     if not math.isfinite(limit):
         return Reference(y, Tolerance(math.inf, math.inf))  # what is nan is nan in any comparison, and not a leak
     if control <= limit:

@@ -41,6 +41,7 @@ class Session:
 
     Attributes:
         declared: Which outputs may see which inputs.
+        batch_size: B, of what is drawn unless told otherwise.
         forwards: Forward passes so far; a step with a cache is one.
         vjps: Backward passes so far.
         reach: Whether output i may depend on input j, (T, T).
@@ -53,6 +54,7 @@ class Session:
     seed: int
     progress: Progress
     declared: Declared = CAUSAL
+    batch_size: int = 1
     forwards: int = field(default=0, init=False)
     vjps: int = field(default=0, init=False)
     reach: Tensor = field(init=False)
@@ -114,27 +116,11 @@ class Session:
         self.progress.advance()
         return y
 
-    def draw(self, name: str, batch_size: int = 1) -> Tensor:
-        """Content (B, T) or (B, T, D) that depends on the seed and the name alone."""
+    def draw(self, name: str, batch_size: int = 0) -> Tensor:
+        """Content (B, T) or (B, T, D) that depends on the seed and the name alone; the session's B unless given."""
         random = generator(self.seed, f"causality.{name}")
-        return self.subject.draw((batch_size, self.seq_len), random, self.dtype)
+        return self.subject.draw((batch_size or self.batch_size, self.seq_len), random, self.dtype)
 
     def redraw(self, x: Tensor, name: str, scale: float = 1.0) -> Tensor:
         """Other content than x's at every position, which depends on the seed and the name alone."""
         return self.subject.redraw(x, generator(self.seed, f"causality.{name}"), scale)
-
-
-def change_T(a: Tensor, b: Tensor) -> Tensor:
-    """The largest difference of each position (T,) between two outputs (B, T, ...); nan where it cannot be told."""
-    return (a - b).abs().movedim(1, 0).flatten(1).amax(1)
-
-
-def size(y: Tensor) -> float:
-    """The largest absolute value, by which changes are divided; 1 where everything is 0.
-
-    A channel that is the same at every position, as the -1e30 of a padded vocabulary is, says nothing of how large the
-    others are: beside it every leak would be rounding.
-    """
-    y_NC = y.flatten(0, 1).flatten(1) if y.dim() > 2 else y.flatten(0, 1)[:, None]
-    varies_C = (y_NC != y_NC[:1]).any(0)
-    return float((y_NC[:, varies_C] if bool(varies_C.any()) else y_NC).abs().max()) or 1.0

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from tfblock_cli.probes.causality.first_pair import Cut, Failures, first_input, where
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.verdict import Finding, same_shape, skipped, worst_of
+from tfblock_cli.probes.change import change_T, size, speaks_T
 from tfblock_cli.results.causality import ProbeVerdict
 
 TWO_SCALES = (1.0, 30.0)
@@ -24,23 +25,23 @@ def suffix_cuts(
         session: An open one.
         cuts: Which k.
         scales: One draw each: vectors from N(0, scale²); ids are drawn anew, each other than the old one.
-        batch_size: Sequences, all cut at the same place: some masks are right for the first sample only.
+        batch_size: Sequences at least, all cut at the same place: some masks are right for the first sample only.
     """
     if not any(bool(session.hidden(k).any()) for k in cuts):
         return skipped("every output may see the future, as it was declared, so no cut has anything to hide")
-    x = session.draw("input", batch_size)
+    x = session.draw("input", max(batch_size, session.batch_size))
     session.progress.start(f"suffix cuts, {session.mode_name}", 1 + len(cuts) * len(scales))
     y = session(x)
     largest = size(y)
     verdict: ProbeVerdict = "clean"
     worst, noisiest = 0.0, None
-    silent_T = torch.arange(session.seq_len, device=y.device) >= min(cuts)
+    silent_T = (torch.arange(session.seq_len, device=y.device) >= min(cuts)) & speaks_T(y)
     failures = Failures(cuts)
     for draw, scale in enumerate(scales):
         tolerance = same_shape(session.dtype, scale)
         for k in cuts:
             z = with_suffix(session, x, k, draw, scale)
-            moved_T = change_T(session(z), y) / largest
+            moved_T = change_T(session(z), y, largest)
             hidden = session.hidden(k).to(y.device)
             change = float((moved_T[:k] * hidden).max())
             found = tolerance.judge(change)
@@ -62,7 +63,7 @@ def suffix_cuts(
         case "no-flow":
             message = f"output {silent[0]} stays the same whatever stands at its own position and behind"
         case "inconclusive":
-            message = "the output holds nan or inf, which no comparison can judge"
+            message = "the output holds nan, which no comparison can judge"
         case "noise":
             message = f"outputs before position {noisiest} change by {worst:.1e} of the largest output: rounding"
         case _:
@@ -79,14 +80,14 @@ def with_suffix(session: Session, x: Tensor, k: int, draw: int = 0, scale: float
 def _cut(session: Session, x: Tensor, y: Tensor, k: int) -> Cut:
     """One cut more, of the first draw."""
     z = with_suffix(session, x, k)
-    moved_T = change_T(session(z), y)[:k] / size(y)
+    moved_T = change_T(session(z), y, size(y))[:k]
     return Cut(k, z, moved_T * session.hidden(k).to(y.device), same_shape(session.dtype).noise)
 
 
 def _moved(session: Session, x: Tensor, y: Tensor, cut: Cut, j: int) -> bool:
     """Whether the leaking output still changes when of the failing suffix only the positions k..j are replaced."""
     z = torch.cat((cut.z[:, : j + 1], x[:, j + 1 :]), dim=1)
-    moved_T = change_T(session(z), y) / size(y)
+    moved_T = change_T(session(z), y, size(y))
     return float(moved_T[cut.out]) > cut.limit
 
 
@@ -96,5 +97,5 @@ def _still_silent(session: Session, x: Tensor, y: Tensor, silent_T: Tensor) -> l
         if not bool(silent_T.any()):
             break
         z = with_suffix(session, x, 1, draw=-1 - retry)
-        silent_T &= change_T(session(z), y) == 0
+        silent_T &= change_T(session(z), y, 1.0) == 0
     return [int(i) for i in silent_T.nonzero().flatten()]

@@ -1,8 +1,7 @@
 """Causality of a module that tfblock did not build: a target, or one that a test hands over."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, redirect_stdout
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from tfblock_cli.probes.causality.declared import Declared, of_box
 from tfblock_cli.probes.causality.lengths import small_length
 from tfblock_cli.probes.causality.weights import rescaled
 from tfblock_cli.probes.huggingface import has_weights
+from tfblock_cli.probes.prints import prints_to_stderr
 from tfblock_cli.probes.subject import Subject
 from tfblock_cli.probes.target import from_target, narrowest, of_module, tried
 from tfblock_cli.results.causality import CausalityData
@@ -32,14 +32,14 @@ ROUND = (64, 128)
 
 
 def run_target(experiment: TargetExperiment, *, progress: Progress | None = None) -> Result[CausalityData]:
-    """Check the experiment's target. What its code prints goes to stderr: stdout is the report's.
+    """Check the experiment's target. What its code writes to stdout goes to stderr: stdout is the report's.
 
     Raises:
         BadInput: The device has no numbers; or the target cannot be made, or does not take what it was said to take.
     """
     expect_numbers(experiment.device)
     settings, target = experiment.causality, experiment.target
-    with redirect_stdout(sys.stderr), ExitStack() as stack:
+    with prints_to_stderr(), ExitStack() as stack:
         subjects = from_target(experiment)
         is_random = bool(target.path) and not has_weights(target.path)  # a factory may have loaded its own
         redraw = settings.weights == "rescaled" or (settings.weights == "auto" and is_random)
@@ -55,7 +55,7 @@ def run_target(experiment: TargetExperiment, *, progress: Progress | None = None
 def run_module(
     module: nn.Module, experiment: TargetExperiment, *, progress: Progress | None = None
 ) -> Result[CausalityData]:
-    """Check a module in hand, with the weights that it has; it comes back unchanged.
+    """Check a module in hand, with the weights that it has; it comes back unchanged. Its prints go to stderr as well.
 
     Args:
         module: In the place of the experiment's factory.
@@ -67,7 +67,8 @@ def run_module(
     """
     target, where = experiment.target, type(module).__name__
     subject = of_module(module, target.vocab_size, target.d_model, target.output_key, target.chunk)
-    with rescaled(module, experiment.seed) if experiment.causality.weights == "rescaled" else nullcontext():
+    redraw = rescaled(module, experiment.seed) if experiment.causality.weights == "rescaled" else nullcontext()
+    with prints_to_stderr(), redraw:
         data = ask((subject,), experiment, where=where, progress=progress)
     asked = experiment.model_dump()
     asked["target"]["factory"] = f"{type(module).__module__}.{where}"  # no factory: it was handed over
@@ -82,13 +83,14 @@ def ask(
     Raises:
         BadInput: A first call shows that the module does not take what it was said to take.
     """
-    settings, seq_len = experiment.causality, experiment.input.seq_len
+    settings, seq_len, batch_size = experiment.causality, experiment.input.seq_len, experiment.input.batch_size
     subjects = tuple(tried(subject, seq_len, where) for subject in subjects)
     subjects = tuple(replace(subject, narrowest=narrowest(subject, seq_len)) for subject in subjects)
     if isinstance(settings.declare, Documents):
         subjects = tuple(subject.packed(settings.declare) for subject in subjects)
     declared = of_box(settings.declare, subjects[0].windows)
-    small = next(length for length in _small_lengths(subjects[0], declared, seq_len) if _takes(subjects[0], length))
+    lengths = _small_lengths(subjects[0], declared, seq_len, batch_size)
+    small = next(length for length in lengths if _takes(subjects[0], length))
     data = check(
         subjects,
         declared=declared,
@@ -97,6 +99,7 @@ def ask(
         seed=experiment.seed,
         dtypes=tuple(getattr(torch, name) for name in settings.dtypes),
         budget=settings.budget,
+        batch_size=batch_size,
         progress=progress,
     )
     if declared.at_least is not None and declared.at_least < small:
@@ -123,11 +126,11 @@ def answer(data: CausalityData, experiment: Mapping[str, Any]) -> Result[Causali
     )
 
 
-def _small_lengths(subject: Subject, declared: Declared, seq_len: int) -> Iterator[int]:
+def _small_lengths(subject: Subject, declared: Declared, seq_len: int, batch_size: int) -> Iterator[int]:
     """Of lengths at which every cut can be tried, best first; the experiment's own is always taken."""
     if seq_len > 1 and subject.vocab_size != 1:
         sizes = {size for parameter in subject.module.parameters() for size in parameter.shape}
-        others = {BATCH_SIZE, subject.vocab_size, subject.d_model, *sizes}
+        others = {BATCH_SIZE, batch_size, subject.vocab_size, subject.d_model, *sizes}
         yield small_length(declared, others, LONGEST, subject.chunks.values())
         yield small_length(declared, others, LONGEST)
         yield from (length for length in ROUND if length < seq_len)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from tfblock_cli.probes.causality.first_pair import Cut, Failures, first_input, where
 from tfblock_cli.probes.causality.rounding import reference
-from tfblock_cli.probes.causality.session import Session, change_T, size
+from tfblock_cli.probes.causality.session import Session
 from tfblock_cli.probes.causality.verdict import Finding, Tally, skipped
+from tfblock_cli.probes.change import change_T, size
 
 
 def truncation(session: Session, cuts: Sequence[int]) -> Finding:
@@ -21,7 +22,7 @@ def truncation(session: Session, cuts: Sequence[int]) -> Finding:
     failures = Failures(cuts)
 
     def cut(k: int) -> Cut:
-        moved_T = change_T(session(x[:, :k]), right.y[:, :k]) / largest
+        moved_T = change_T(session(x[:, :k]), right.y[:, :k], largest)
         return Cut(k, x[:, :k], moved_T * session.hidden(k).to(x.device), limit)
 
     for k in cuts:
@@ -36,12 +37,12 @@ def truncation(session: Session, cuts: Sequence[int]) -> Finding:
 
             def moved(j: int) -> bool:
                 longer = session(x[:, : j + 1])[:, : first.k]
-                return float(change_T(longer, alone)[first.out]) / largest > first.limit
+                return float(change_T(longer, alone, largest)[first.out]) > first.limit
 
             leak = failures.leak("truncation", session, x, first, first_input(first.k, session.seq_len, moved))
             message = f"output {leak.out} is another one when input {leak.in_} is left away {where(leak)}"
         case "inconclusive":
-            message = "the output holds nan or inf, which no comparison can judge"
+            message = "the output holds nan, which no comparison can judge"
         case "noise":
             message = (
                 f"a shorter sequence changes outputs by {tally.worst:.1e} of the largest one: more than rounding should"

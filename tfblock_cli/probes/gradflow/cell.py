@@ -9,7 +9,8 @@ from torch import Tensor
 
 from tfblock_cli.modules.decoder import Decoder, empty
 from tfblock_cli.modules.initialization import Memo, Weights
-from tfblock_cli.probes.gradflow.gradients import Parts, gradient_norms
+from tfblock_cli.probes.float64 import for_float64
+from tfblock_cli.probes.gradflow.gradients import Parts, euclidean_norms
 from tfblock_cli.probes.gradflow.layers import has_clones
 from tfblock_cli.probes.gradflow.losses import loss_of
 from tfblock_cli.probes.gradflow.norms import branch_squares, last_norm, passed
@@ -131,7 +132,7 @@ def look(model: Model, x: Tensor, seed: int) -> tuple[Seen, Tensor]:
     loss.backward()  # type: ignore[no-untyped-call]
     behind = statistics(streams[1 : spec.n_layers + 1])
     groups = model.parts.gradient_norms()
-    source, head, embedded, *hidden = gradient_norms(
+    source, head, embedded, *hidden = euclidean_norms(
         [
             decoder.embed.weight.grad if has_vocabulary else x.grad,
             decoder.head.weight.grad if has_vocabulary else None,
@@ -162,5 +163,6 @@ def response(model: Model, x: Tensor, before: Tensor) -> float:
     """|f(W + noise) - f(W)|² / |f(W)|², of a model with noise on its weights and of what it put out before."""
     with torch.inference_mode():
         *_, after = model.decoder.streams(x)
-        change, size = (torch.linalg.vector_norm(y, dtype=torch.float64) for y in (after - before, before))
+        pair = map(for_float64, (after - before, before))
+        change, size = (torch.linalg.vector_norm(y, dtype=torch.float64) for y in pair)
         return float((change / size).square())

@@ -16,7 +16,7 @@ from tfblock_cli.probes.gradflow.expect import judge
 from tfblock_cli.probes.gradflow.metrics import metrics, slopes, summarize
 from tfblock_cli.probes.gradflow.statistics import Values
 from tfblock_cli.probes.gradflow.training.cells import Executors, Finished
-from tfblock_cli.probes.gradflow.training.stage import expect_text, summary, train
+from tfblock_cli.probes.gradflow.training.stage import expect_memory, expect_text, summary, train
 from tfblock_cli.probes.room import require
 from tfblock_cli.results.gradflow import GradflowData, Row, Summary
 from tfblock_cli.results.metrics import SLOPE
@@ -68,14 +68,18 @@ def run(
     }
     most = max(settings.depths)
     deepest: dict[str, Experiment] = {kind: variants[kind, most] for kind, depth in variants if depth == most}
-    need = comparison_bytes([*variants.values()]) + Memo.ROOM
+    need = comparison_bytes([*deepest.values()]) + Memo.ROOM
     require(need, experiment.device, f"a backward pass through {most} layers")
+    if learned is not None:
+        expect_memory(variants, jobs)
     progress.start("gradflow", 2 * len(variants) * len(seeds))
     with _no_collector():
         cells = _cells(variants, seeds, progress)
     progress.stop()
+    found = tuple(guards.guards(experiment, cells, deepest))
+    against = ", ".join(guard.name for guard in found if guard.placements and not guard.allowed)
     trained = None
-    if learned is not None:
+    if learned is not None and not against:  # what cannot answer need not train for minutes first
         trained = train(
             experiment,
             variants,
@@ -86,8 +90,7 @@ def run(
             executors=executors,
         )
     table = _Table(cells, has_vocabulary=experiment.model.vocab_size > 0)
-    found = tuple(guards.guards(experiment, cells, deepest))
-    against = ", ".join(guard.name for guard in found if guard.placements and not guard.allowed)
+    untrained = f"nothing was trained, since the comparison cannot answer: {against}"
     return Result(
         command="gradflow",
         data=GradflowData(
@@ -106,9 +109,13 @@ def run(
         checks=(
             *guards.checks(found),
             *(trained.checks() if trained else ()),
-            *judge(settings, table.values, trained, invalid=against),
+            *judge(settings, table, trained, invalid=against),
         ),
-        warnings=(*guards.warnings(found), *facts.warnings(experiment)),
+        warnings=(
+            *guards.warnings(found),
+            *facts.warnings(experiment),
+            *([untrained] if learned is not None and against else ()),
+        ),
         experiment=experiment.model_dump(),
     )
 
@@ -141,18 +148,26 @@ def _no_collector() -> Iterator[None]:
 
 
 def _cells(variants: Variants, seeds: Iterable[int], progress: Progress) -> Cells:
-    """Every variant with every seed. Those that share weights are built around the same ones."""
+    """Every variant with every seed. The models of one depth are in memory together, and are built once."""
+    found: Cells = {}
+    for depth in dict.fromkeys(depth for _, depth in variants):
+        of_depth = {place: variant for place, variant in variants.items() if place[1] == depth}
+        models = _models(of_depth.values())
+        for seed in seeds:
+            seen = measure_all(models, seed, Memo(), progress.advance)
+            found |= {(kind, depth, seed): cell for (kind, _), cell in zip(of_depth, seen, strict=True)}
+    return {(kind, depth, seed): found[kind, depth, seed] for seed in seeds for kind, depth in variants}
+
+
+def _models(variants: Iterable[Experiment]) -> list[Model]:
+    """One each; those that can share weights are built around the same ones."""
     first: dict[Any, Model] = {}
     models = []
-    for variant in variants.values():
+    for variant in variants:
         model = Model(variant, first.get(variant.model.shared_weights))
         first.setdefault(variant.model.shared_weights, model)
         models.append(model)
-    found: Cells = {}
-    for seed in seeds:
-        seen = measure_all(models, seed, Memo(), progress.advance)
-        found |= {(kind, depth, seed): cell for (kind, depth), cell in zip(variants, seen, strict=True)}
-    return found
+    return models
 
 
 class _Table:
@@ -174,6 +189,12 @@ class _Table:
     def values(self, placement: str, depth: int, metric: str) -> Values:
         """One metric of one placement at one depth (0: a slope over all of them), seed by seed."""
         return self.found[placement, depth, metric]
+
+    def is_finite(self, placement: str, depth: int) -> bool:
+        """Whether every loss, gradient and stream of one placement is, at one depth (0: at all of them)."""
+        return all(
+            seen.is_finite for (kind, at, _), seen in self.cells.items() if kind == placement and depth in (0, at)
+        )
 
     def summaries(self, baseline: str) -> Iterator[Summary]:
         """Every metric of every placement at every depth, then the slopes."""

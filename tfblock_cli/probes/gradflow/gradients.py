@@ -1,4 +1,4 @@
-"""Gradient norms: of any tensors, and of the parts of a decoder's blocks."""
+"""Norms of tensors, and of the gradients of a decoder's blocks, part by part."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
@@ -9,17 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from tfblock_cli.account.weights import groups
+from tfblock_cli.probes.float64 import for_float64
 from tfblock_cli.spec.model import ModelSpec
 from tfblock_cli.spec.size import Weight
 
 
-def gradient_norms(gradients: Iterable[Tensor | None]) -> list[float]:
+def euclidean_norms(tensors: Iterable[Tensor | None]) -> list[float]:
     """The Euclidean norm of each, in float64; that of one that is missing is 0."""
-    gradients = list(gradients)
-    there = [grad for grad in gradients if grad is not None]
+    tensors = list(tensors)
+    there = [for_float64(tensor) for tensor in tensors if tensor is not None]
     # at once, since a device is waited for each time
     norms = iter(torch.stack(torch._foreach_norm(there, dtype=torch.float64)).tolist() if there else ())
-    return [0.0 if grad is None else next(norms) for grad in gradients]
+    return [0.0 if tensor is None else next(norms) for tensor in tensors]
 
 
 class _Part(NamedTuple):
@@ -47,7 +48,7 @@ class Parts:
 
     def gradient_norms(self) -> tuple[Mapping[str, float], ...]:
         """Of every group of every block."""
-        norms = iter(gradient_norms(chain.from_iterable(part.gradients() for part in self._parts)))
+        norms = iter(euclidean_norms(chain.from_iterable(part.gradients() for part in self._parts)))
         found: tuple[dict[str, list[float]], ...] = tuple({} for _ in range(self._n_layers))
         for part in self._parts:
             of_layer = found[part.layer]

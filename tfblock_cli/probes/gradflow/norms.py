@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tfblock_cli.modules.decoder import Decoder
 from tfblock_cli.modules.norm import LayerNorm, RMSNorm
+from tfblock_cli.probes.float64 import for_float64
 from tfblock_cli.spec.model import BlockSpec
 
 
@@ -32,9 +33,9 @@ def branch_squares(decoder: Decoder) -> Iterator[list[Tensor]]:
 
     def see(norm: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         assert isinstance(norm, (RMSNorm, LayerNorm))
-        x, without_gains = inputs[0].detach(), F.layer_norm if isinstance(norm, LayerNorm) else F.rms_norm
-        size = torch.linalg.vector_norm(without_gains(x, norm.weight.shape, eps=norm.eps), dtype=torch.float64)
-        found.append(size.square() / x.numel())
+        x, without_gains = for_float64(inputs[0]).double(), F.layer_norm if isinstance(norm, LayerNorm) else F.rms_norm
+        out = without_gains(x, norm.weight.shape, eps=norm.eps)
+        found.append(torch.linalg.vector_norm(out).square() / out.numel())
 
     names = [f"blocks.{block.index}.{name}" for block in decoder.spec.blocks() for name in _branch_norms(block)]
     handles = [decoder.get_submodule(name).register_forward_hook(see) for name in names]
@@ -70,6 +71,7 @@ def passed(input: Tensor, output: Tensor) -> float:
     """|d loss / d x| · rms(x) over |d loss / d N(x)|: near 1 for an honest loss, rounding for a degenerate one."""
     if input.grad is None or output.grad is None:
         return nan
-    rms_BT = input.detach().double().square().mean(-1).sqrt()
-    inside = torch.linalg.vector_norm(torch.linalg.vector_norm(input.grad.double(), dim=-1) * rms_BT)
-    return float(inside / torch.linalg.vector_norm(output.grad.double()))
+    x, grad_inside, grad_outside = (for_float64(tensor).double() for tensor in (input, input.grad, output.grad))
+    rms_BT = x.square().mean(-1).sqrt()
+    inside = torch.linalg.vector_norm(torch.linalg.vector_norm(grad_inside, dim=-1) * rms_BT)
+    return float(inside / torch.linalg.vector_norm(grad_outside))

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tfblock_cli.probes.float64 import for_float64
+
 
 class Statistics(NamedTuple):
     """Of a stream (B, T, D).
@@ -25,7 +27,7 @@ def statistics(streams: Iterable[Tensor]) -> list[Statistics]:
     shapes: list[torch.Size] = []
     sizes: list[Tensor] = []
     for stream_BTD in streams:
-        x_BTD = stream_BTD.detach().double()
+        x_BTD = for_float64(stream_BTD).double()
         lengths_BT1 = torch.linalg.vector_norm(x_BTD, dim=-1, keepdim=True)
         divisors_BT1 = lengths_BT1.clamp_min(1e-12)
         units_BTD = x_BTD / divisors_BT1

@@ -1,8 +1,7 @@
 """Gradient norms in a module that tfblock did not build, at the weights that it has: nothing is compared."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import hypot, isfinite, sqrt
@@ -14,10 +13,13 @@ from torch import Tensor, nn
 from tfblock_cli.errors import BadInput, Problem
 from tfblock_cli.modules.initialization import generator
 from tfblock_cli.probes.factory import RAISED, said
-from tfblock_cli.probes.gradflow.gradients import gradient_norms
+from tfblock_cli.probes.float64 import for_float64
+from tfblock_cli.probes.gradflow.gradients import euclidean_norms
 from tfblock_cli.probes.gradflow.guards import MESSAGES
 from tfblock_cli.probes.gradflow.layers import Layers, find_layers, has_clones
 from tfblock_cli.probes.gradflow.losses import loss_of
+from tfblock_cli.probes.prints import prints_to_stderr
+from tfblock_cli.probes.room import HELPS_TARGET, require
 from tfblock_cli.probes.subject import Subject, has_noise
 from tfblock_cli.probes.target import from_target, of_module, tried
 from tfblock_cli.results.gradflow import Row
@@ -28,20 +30,34 @@ from tfblock_cli.spec.target import TargetExperiment
 
 NAMED = 5
 """Of the parameters without a gradient, those that a warning names."""
+_BESIDE = "a copy that is run, and its gradients"
 
 
-def run_target(experiment: TargetExperiment, *, progress: Progress | None = None) -> Result[TargetGradflowData]:
+def run_target(
+    experiment: TargetExperiment, *, needs_layers: bool = False, progress: Progress | None = None
+) -> Result[TargetGradflowData]:
     """Measure the experiment's target. What its code prints goes to stderr: stdout is the report's.
 
+    Args:
+        experiment: What it is, what it takes, and how it is asked.
+        needs_layers: Whether one without a list of layers is refused before it is run.
+        progress: Told about every seed.
+
     Raises:
-        BadInput: The device has no numbers; or the target cannot be made, does not take what it was said to take, or
-            lets no gradient through.
+        BadInput: The device has no numbers; or the target cannot be made, has no layers, does not take what it was said
+            to take, or lets no gradient through.
     """
     if experiment.device == "meta":
         raise BadInput(Problem("device", "there are no numbers on the device meta, and a gradient is one"))
-    with redirect_stdout(sys.stderr):
-        subject, *_ = from_target(experiment)
-        return _ask(subject, experiment, f"target {experiment.target.factory}", experiment.model_dump(), progress)
+    where = f"target {experiment.target.factory}"
+    with prints_to_stderr():
+        subject, *_ = from_target(experiment, beside=_beside_weights, what=f"its weights, {_BESIDE}")
+        if needs_layers and not find_layers(subject.module).modules:
+            message = (
+                "no list of layers was found in it (nn.ModuleList or nn.Sequential of one class): none can be drawn"
+            )
+            raise BadInput(Problem(where, message))
+        return _ask(subject, experiment, where, experiment.model_dump(), progress)
 
 
 def run_module(
@@ -55,13 +71,16 @@ def run_module(
         progress: Told about every seed.
 
     Raises:
-        BadInput: The module does not take what it was said to take, or lets no gradient through.
+        BadInput: There is no room for the gradients; the module does not take what it was said to take, or lets no
+            gradient through.
     """
     target, where = experiment.target, type(module).__name__
     asked = experiment.model_dump()
     asked["target"]["factory"] = f"{type(module).__module__}.{where}"  # no factory: it was handed over
     subject = of_module(module, target.vocab_size, target.d_model, target.output_key)
-    return _ask(subject, experiment, where, asked, progress)
+    require(_beside_weights(subject), str(subject.device), f"{where}, {_BESIDE},", HELPS_TARGET)
+    with prints_to_stderr():
+        return _ask(subject, experiment, where, asked, progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +99,13 @@ class _Seen:
         """All of them."""
         there = () if self.input is None else (self.input,)
         return (self.loss, *there, *self.parameters.values(), *self.hidden.values(), *self.rms.values())
+
+
+def _beside_weights(subject: Subject) -> int:
+    """Bytes of the copy of the weights that is run, of its gradients, and of the one whose norm is taken in float64."""
+    weights = [*subject.module.parameters()]
+    cast = max((8 * weight.numel() for weight in weights if weight.dtype != torch.float64), default=0)
+    return 2 * sum(weight.numel() * weight.element_size() for weight in weights) + cast
 
 
 def _ask(
@@ -139,7 +165,7 @@ def _measure(subject: Subject, layers: Layers, experiment: TargetExperiment, see
             raise
         except RAISED as error:
             raise BadInput(Problem(where, f"forward and backward it raised {said(error)}")) from error
-        source, *norms = gradient_norms(map(_dense, (x.grad, *(weight.grad for weight in weights.values()))))
+        source, *norms = euclidean_norms(map(_dense, (x.grad, *(weight.grad for weight in weights.values()))))
         return _Seen(
             loss_name=name,
             loss=float(loss.detach()),
@@ -194,14 +220,14 @@ def _watched(layers: Sequence[nn.Module]) -> Iterator[tuple[dict[int, float], di
     listening: dict[int, Any] = {}
 
     def keep(index: int, gradient: Tensor) -> None:
-        (hidden[index],) = gradient_norms([gradient])
+        (hidden[index],) = euclidean_norms([gradient])
 
     def see(layer: nn.Module, _: Any, output: Any) -> None:
         index = left[layer].pop(0) if len(left[layer]) > 1 else left[layer][0]
         stream = output[0] if isinstance(output, Sequence) and output else output
         if not isinstance(stream, Tensor) or not stream.is_floating_point():
             return
-        size = torch.linalg.vector_norm(stream.detach(), dtype=torch.float64)
+        size = torch.linalg.vector_norm(for_float64(stream), dtype=torch.float64)
         rms[index] = float(size) / sqrt(stream.numel())
         if index in listening:
             listening[index].remove()
@@ -220,7 +246,7 @@ def _facts(module: nn.Module, layers: Layers, cells: Iterable[_Seen]) -> Iterato
     seen = [cell.parameters for cell in cells]
     for name, parameter in module.named_parameters():
         layer, group = layers.place(name)
-        size = float(torch.linalg.vector_norm(parameter.detach().double()))
+        size = float(torch.linalg.vector_norm(for_float64(parameter).double()))
         yield ParameterFacts(
             name=name,
             layer=layer,

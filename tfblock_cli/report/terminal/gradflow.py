@@ -58,7 +58,9 @@ def screen(data: GradflowData, checked: Collection[str], *, all_layers: bool = F
 def explain(name: str) -> RenderableType:
     """What a metric is, how it is computed, what it tells and where that is said."""
     found = metric(name)
-    lines = {"is": found.words, "formula": found.formula, "tells": found.tells, "source": found.source or "-"}
+    lines = {"is": found.words, "formula": found.formula, "tells": found.tells}
+    lines |= {"undefined": f"where {found.undefined}"} if found.undefined else {}
+    lines |= {"source": found.source or "-"}
     return Group(Text(name, "bold"), marked_lines((Text(key, MUTED), Text(text)) for key, text in lines.items()))
 
 

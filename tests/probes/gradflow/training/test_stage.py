@@ -10,6 +10,7 @@ import pytest
 from tests.probes.models import experiment
 from tfblock_cli.errors import BadInput
 from tfblock_cli.probes import gradflow
+from tfblock_cli.probes.gradflow import compare
 from tfblock_cli.probes.gradflow.training import stage, text, trial
 from tfblock_cli.results.gradflow import GradflowData
 from tfblock_cli.results.result import Result, to_json
@@ -180,6 +181,30 @@ def test_expectations_of_training(expect, passed):
     assert result.verdict == ("pass" if all(passed) else "fail")
 
 
+BOUNDS = {"min": -1e9, "max": 1e9}
+
+
+@pytest.mark.parametrize("mode", ["all", "ci"])
+def test_what_training_cannot_define_was_not_measured(mode):
+    expect = {"metric": "train.cosine", "placement": "pre", "mode": mode, "lr": 0.01, **BOUNDS}
+    result = gradflow.run(expects(expect, keys={"input": {"batch_size": 1, "seq_len": 1}}))
+    assert result.verdict == "inconclusive"
+    check = result.checks[-1]
+    why = "a sequence of one token has no two tokens to compare"
+    assert (check.passed, check.message) == (None, f"not measured: nan with every seed, since {why}")
+
+
+@pytest.mark.parametrize("mode", ["all", "ci"])
+@pytest.mark.parametrize("metric", ["train.held_out_loss", "train.cosine"])
+def test_nan_of_a_run_that_has_blown_up_is_outside(metric, mode):
+    expect = {"metric": metric, "placement": "none", "mode": mode, **BOUNDS}
+    train = {"lr": [1e30], "optimizer": {"kind": "sgd"}}
+    result = gradflow.run(expects(expect, train=train, placements=["none", "pre"], keys={"dtype": "float32"}))
+    assert {t.verdict for t in trials(result) if t.placement == "none"} == {"DIVERGED"}
+    assert result.verdict == "fail"
+    assert result.checks[-1].value != result.checks[-1].value
+
+
 def test_an_expectation_is_judged_for_every_condition_that_it_does_not_name():
     settings = {"depths": [1, 2], "train": {"warmup": [0, 2], "seeds": 1}}
 
@@ -231,11 +256,57 @@ def test_a_run_without_an_end_makes_the_answer_inconclusive(monkeypatch):
     assert [(t.verdict, t.held_out_loss != t.held_out_loss) for t in numbers] == [("", True)] * 2
 
 
-def test_a_guard_holds_for_training_too():
-    result = gradflow.run(expects(LEARNS, model={"dropout": 0.1}))
-    (first, *_) = [check for check in result.checks if check.name == "train.verdict"]
-    assert first.passed is None
-    assert "dropout" in first.message
+REFUSED: dict[str, dict[str, Any]] = {
+    "dropout": {"model": {"dropout": 0.1}},  # known from the file
+    "cloned_layers": {"model": {"initialization": {"kind": "unit", "clone_layers": True}}},  # seen at initialization
+    "no_final_norm": {"model": {"final_norm": False}},
+    "eps_floor": {"model": {"norm": {"kind": "layernorm", "eps": 100.0}}, "placements": ["pre", "sandwich"]},
+    "non_finite_gradients": {
+        "model": {"initialization": {"kind": "normal", "std": 1e4}},
+        "placements": ["none", "pre"],
+        "keys": {"dtype": "float32"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_guard_speaks_before_anything_is_trained(monkeypatch, name):
+    monkeypatch.setattr(trial, "run", lambda *_, **__: pytest.fail("it trained"))
+    expectations = [
+        LEARNS | {"equals": ["LEARNS", "DIVERGED"]},
+        {"metric": "train.held_out_loss", "placement": "pre", "max": 9.0, "mode": "ci"},
+        {"metric": "train.cosine", "placement": "pre", "over": "pre", "min": 0.0, "lr": 0.1},
+    ]
+    result = gradflow.run(expects(*expectations, **REFUSED[name]))
+    assert result.verdict == "inconclusive"
+    judged = [check for check in result.checks if check.name.startswith("train.")]
+    assert [check.name for check in judged] == [
+        *["train.verdict"] * 2,
+        *["train.held_out_loss"] * 2,
+        "train.cosine",
+    ]  # one per learning rate, as if they had been judged
+    assert {(check.passed, check.value) for check in judged} == {(None, None)}
+    assert all(check.message == f"not judged: {name}; nothing was trained" for check in judged)
+    assert f"nothing was trained, since the comparison cannot answer: {name}" in result.warnings
+    assert result.data.training is None
+    assert {row.stage for row in result.data.rows} == {"init"}
+    (guard,) = [check for check in result.checks if check.name == f"guard.{name}"]
+    assert guard.passed is None
+    assert to_json(result)
+
+
+@pytest.mark.parametrize("name", ["dropout", "no_final_norm"])
+def test_an_allowed_guard_lets_it_train(name):
+    result = gradflow.run(expects(LEARNS, allow=[name], **REFUSED[name]))
+    assert len(trials(result)) == 8
+    assert all(check.passed is not None for check in result.checks)
+    assert not any("nothing was trained" in warning for warning in result.warnings)
+
+
+def test_a_guard_without_training_says_nothing_of_it():
+    result = gradflow.run(asked(model={"dropout": 0.1}, train={"steps": 0}))
+    assert result.verdict == "inconclusive"
+    assert not any("trained" in warning for warning in result.warnings)
 
 
 def test_a_text_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path):
@@ -252,7 +323,9 @@ def test_a_text_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path
         gradflow.run(asked(model={"attention": {"n_heads": 2, "pattern": "bidirectional"}}))
 
 
-def test_memory_is_asked_for_before_anything_is_trained(monkeypatch):
+def test_memory_is_asked_for_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(compare, "measure_all", lambda *_: pytest.fail("it ran"))
+
     def needed(jobs):
         class Asked(Exception):  # noqa: N818
             pass

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from math import nan
+from math import isfinite, nan
 from typing import NamedTuple
 
 from tfblock_cli.account.memory import backward_bytes, forward_bytes
@@ -53,6 +53,11 @@ class Trained:
     def values(self, placement: str, condition: Condition, metric: str) -> Values:
         """One metric, seed by seed; nan where a run has none."""
         return {seed: numbers(run)[metric] for seed, run in self.runs(placement, condition).items()}
+
+    def is_finite(self, placement: str, condition: Condition) -> bool:
+        """Whether no run's loss was nan or inf; a run whose training loss was has nan on the held-out text."""
+        runs = self.runs(placement, condition).values()
+        return all(isfinite(loss) for run in runs for _, loss, _ in run.get("held_out", ()))
 
     def verdicts(self, placement: str, condition: Condition) -> dict[int, str]:
         """The verdict, seed by seed; "" where a run did not come to an end."""
@@ -123,6 +128,14 @@ def expect_text(experiment: Experiment) -> text.Text:
     return learned
 
 
+def expect_memory(variants: Variants, jobs: int) -> None:
+    """Raise BadInput unless there is memory for so many runs at once of any placement and depth."""
+    for variant in variants.values():
+        helps = "a smaller gradflow.train.batch_size, a shorter sequence (--seq), a smaller model, fewer --jobs"
+        what = f"training, {jobs} at once," if jobs > 1 else "training"
+        require(jobs * _bytes(variant), variant.device, what, helps)
+
+
 def train(
     experiment: Experiment,
     variants: Variants,
@@ -143,15 +156,8 @@ def train(
         finished: The runs of an earlier call; what is run is put into it.
         jobs: How many runs at once: in this process if it is one, else in processes of their own.
         executors: What runs them; ``concurrent.futures`` in both cases unless given.
-
-    Raises:
-        BadInput: The memory does not suffice.
     """
     settings = experiment.gradflow.train
-    for variant in variants.values():
-        helps = "a smaller gradflow.train.batch_size, a shorter sequence (--seq), a smaller model, fewer --jobs"
-        what = f"training, {jobs} at once," if jobs > 1 else "training"
-        require(jobs * _bytes(variant), experiment.device, what, helps)
     seeds = range(experiment.seed, experiment.seed + settings.seeds)
     keys = {
         key.name: key

@@ -11,6 +11,8 @@ from torch import Tensor
 from tfblock_cli.modules.decoder import Decoder, build
 from tfblock_cli.modules.initialization import generator
 from tfblock_cli.modules.stage import record
+from tfblock_cli.probes.float64 import for_float64
+from tfblock_cli.probes.gradflow.gradients import euclidean_norms
 from tfblock_cli.probes.gradflow.streams import statistics
 from tfblock_cli.probes.gradflow.training import text
 from tfblock_cli.probes.gradflow.training.outcome import Judged, verdict
@@ -138,7 +140,7 @@ class _Run:
         name = f"blocks.{len(self.decoder.blocks) - 1}"
         with torch.no_grad(), record(self.decoder, [name], lambda _, stream_BTD: last.append(stream_BTD)):
             # in float64, whatever the model computes in: 16 bits cannot tell a loss that falls from one that stands
-            loss = _cross_entropy(self.decoder, self.judged_BT, torch.float64)
+            loss = _cross_entropy(self.decoder, self.judged_BT, in_float64=True)
         (of_last,) = statistics(last)
         return Judged(step, loss.item(), of_last.cosine)
 
@@ -154,10 +156,12 @@ def optimizer_of(decoder: Decoder, settings: TrainSettings) -> torch.optim.Optim
             assert_never(settings.optimizer)
 
 
-def _cross_entropy(decoder: Decoder, windows_BT: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def _cross_entropy(decoder: Decoder, windows_BT: Tensor, *, in_float64: bool = False) -> Tensor:
     """Of every character but the first, each predicted from those before it, over the whole vocabulary."""
-    logits_BTV = decoder(windows_BT[:, :-1]).to(dtype)
-    return F.cross_entropy(logits_BTV.flatten(0, 1), windows_BT[:, 1:].flatten())
+    logits_BTV = decoder(windows_BT[:, :-1])
+    if in_float64:
+        logits_BTV = for_float64(logits_BTV).double()
+    return F.cross_entropy(logits_BTV.flatten(0, 1), windows_BT[:, 1:].flatten().to(logits_BTV.device))
 
 
 def _matrices(decoder: Decoder) -> Iterator[tuple[tuple[str, int | None], list[Tensor]]]:
@@ -170,7 +174,7 @@ def _matrices(decoder: Decoder) -> Iterator[tuple[tuple[str, int | None], list[T
 
 
 def _sum_of_squares(tensors: list[Tensor]) -> float:
-    return float(sum(torch.linalg.vector_norm(tensor, dtype=torch.float64).item() ** 2 for tensor in tensors))
+    return sum(norm**2 for norm in euclidean_norms(tensors))
 
 
 def _thinned(losses: list[float], per_point: int) -> Iterator[list[float]]:
