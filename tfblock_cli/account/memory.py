@@ -10,7 +10,7 @@ from tfblock_cli.spec.experiment import BYTES, Experiment
 from tfblock_cli.spec.model import BlockSpec
 from tfblock_cli.spec.norm_placement import Branch, Function
 from tfblock_cli.spec.position import RoPE
-from tfblock_cli.spec.size import INPUT, Letters, Saved, StageSpec
+from tfblock_cli.spec.size import INPUT, Letters, Saved, StageSpec, Weight
 
 
 class _Tensor:
@@ -136,16 +136,15 @@ def comparison_bytes(experiments: Sequence[Experiment]) -> int:
     share them.
     """
     width = BYTES[experiments[0].dtype]
-    shared = {experiment.model.shared_weights: total(experiment.model) for experiment in experiments}
+    shared = {experiment.model.shared_weights: experiment.model for experiment in experiments}
+    totals = [*map(total, shared.values())]
     norms = sum(
-        len(layers) * int(weight.count)
+        len(layers) * sum(map(_elements, block.norm_weights()))
         for experiment in experiments
         for block, layers in groups(experiment.model)
-        for weight in block.weights()
-        if weight.role in ("norm", "scale")
     )
     outputs = sum(map(_stream, experiments))
-    beside = sum(shared.values()) - max(shared.values()) + norms + outputs
+    beside = sum(totals) - max(totals) + norms + outputs
     return max(map(backward_bytes, experiments)) + width * beside
 
 
@@ -158,8 +157,8 @@ def _letters(experiment: Experiment) -> Letters:
     return experiment.model.letters(experiment.input.batch_size, experiment.input.seq_len)
 
 
-def _elements(stage: StageSpec) -> int:
-    return prod(map(int, stage.shape))
+def _elements(tensor: StageSpec | Weight) -> int:
+    return prod(map(int, tensor.shape))
 
 
 def _stream(experiment: Experiment) -> int:

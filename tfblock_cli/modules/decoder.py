@@ -158,4 +158,6 @@ def empty(experiment: Experiment, like: Decoder | None = None) -> Decoder:
     with torch.device(experiment.device):
         decoder = Decoder(experiment.model, experiment.kernel, experiment.input.seq_len, like)
     dtype = getattr(torch, experiment.dtype)
-    return (decoder if dtype == torch.get_default_dtype() else decoder.to(dtype)).eval()
+    if dtype != torch.get_default_dtype():
+        decoder.to(dtype)
+    return decoder if like else decoder.eval()  # dropout, the only part with a mode, is shared

@@ -3,6 +3,8 @@
 from torch import Tensor
 
 
-def for_float64(tensor: Tensor) -> Tensor:
-    """The tensor without its history, on the CPU if its own device has no float64, as mps."""
-    return tensor.detach().cpu() if tensor.device.type == "mps" else tensor.detach()
+def for_float64(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of one device, on the CPU if that has no float64, as mps."""
+    if tensors and tensors[0].device.type == "mps":
+        return tuple(tensor.cpu() for tensor in tensors)
+    return tensors

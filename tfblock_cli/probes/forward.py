@@ -129,7 +129,7 @@ class _Stages:
         return torch.as_tensor(visible).expand(value.shape[-2:])
 
     def _check_weights(self, name: str, weights_BHTS: Tensor, visible_TS: Tensor) -> Iterator[Check]:
-        exact = for_float64(weights_BHTS).double()
+        exact = for_float64(weights_BHTS)[0].double()
         error = float((exact.sum(-1) - 1).abs().max())
         limit = ROW_SUM_ERROR[self.experiment.dtype]
         yield Check(
@@ -156,7 +156,7 @@ class _Stages:
     def _keep_head(self, name: str, weights_BHTS: Tensor) -> None:
         if self.head is not None and name == f"blocks.{self.head[0]}.attention.weights":
             layer, head = self.head
-            weights_TS = for_float64(weights_BHTS[0, head]).double().tolist()
+            weights_TS = for_float64(weights_BHTS[0, head])[0].double().tolist()
             self.head_weights = HeadWeights(layer=layer, head=head, weights=tuple(map(tuple, weights_TS)))
 
     def rows(self) -> tuple[StageRow, ...]:
@@ -217,7 +217,7 @@ def _row(stage: StageSpec, value: Tensor, entries: Tensor | None, note: str) -> 
     bytes_ = value.numel() * value.element_size()
     if entries is None:
         return _empty_row(stage, tuple(value.shape), dtype, bytes_, note)
-    exact = for_float64(entries).double()
+    exact = for_float64(entries)[0].double()
     return StageRow(
         name=stage.name,
         symbolic=_symbols(stage),

@@ -74,6 +74,11 @@ class BlockSpec:
             yield weight.under("attention")
         for weight in self.ffn.weights(D):
             yield weight.under("ffn")
+        yield from self.norm_weights()
+
+    def norm_weights(self) -> Iterator[Weight]:
+        """Those of its norms and of the placement's own vectors."""
+        D = Size(self.d_model, "D")
         for name in self.norm_names:
             yield from self.norm.weights(f"norms.{name}", D)
         for name in self.scale_names:

@@ -163,6 +163,6 @@ def response(model: Model, x: Tensor, before: Tensor) -> float:
     """|f(W + noise) - f(W)|² / |f(W)|², of a model with noise on its weights and of what it put out before."""
     with torch.inference_mode():
         *_, after = model.decoder.streams(x)
-        pair = map(for_float64, (after - before, before))
+        pair = for_float64(after - before, before)
         change, size = (torch.linalg.vector_norm(y, dtype=torch.float64) for y in pair)
         return float((change / size).square())

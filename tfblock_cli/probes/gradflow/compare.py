@@ -89,35 +89,36 @@ def run(
             jobs=jobs,
             executors=executors,
         )
-    table = _Table(cells, has_vocabulary=experiment.model.vocab_size > 0)
-    untrained = f"nothing was trained, since the comparison cannot answer: {against}"
-    return Result(
-        command="gradflow",
-        data=GradflowData(
-            loss=settings.loss,
-            baseline=settings.baseline,
-            placements=tuple(facts.facts(variant, experiment.model) for variant in deepest.values()),
-            depths=settings.depths,
-            seeds=tuple(seeds),
-            guards=found,
-            forwards=2 * len(cells) + (trained.cost("forwards") if trained else 0),
-            vjps=len(cells) + (trained.cost("vjps") if trained else 0),
-            rows=(*table.rows(), *(trained.rows() if trained else ())),
-            summary=tuple(table.summaries(settings.baseline)),
-            training=summary(experiment, trained) if trained else None,
-        ),
-        checks=(
-            *guards.checks(found),
-            *(trained.checks() if trained else ()),
-            *judge(settings, table, trained, invalid=against),
-        ),
-        warnings=(
-            *guards.warnings(found),
-            *facts.warnings(experiment),
-            *([untrained] if learned is not None and against else ()),
-        ),
-        experiment=experiment.model_dump(),
-    )
+    with _no_collector():
+        table = _Table(cells, has_vocabulary=experiment.model.vocab_size > 0)
+        untrained = f"nothing was trained, since the comparison cannot answer: {against}"
+        return Result(
+            command="gradflow",
+            data=GradflowData(
+                loss=settings.loss,
+                baseline=settings.baseline,
+                placements=tuple(facts.facts(variant, experiment.model) for variant in deepest.values()),
+                depths=settings.depths,
+                seeds=tuple(seeds),
+                guards=found,
+                forwards=2 * len(cells) + (trained.cost("forwards") if trained else 0),
+                vjps=len(cells) + (trained.cost("vjps") if trained else 0),
+                rows=(*table.rows(), *(trained.rows() if trained else ())),
+                summary=tuple(table.summaries(settings.baseline)),
+                training=summary(experiment, trained) if trained else None,
+            ),
+            checks=(
+                *guards.checks(found),
+                *(trained.checks() if trained else ()),
+                *judge(settings, table, trained, invalid=against),
+            ),
+            warnings=(
+                *guards.warnings(found),
+                *facts.warnings(experiment),
+                *([untrained] if learned is not None and against else ()),
+            ),
+            experiment=experiment.model_dump(),
+        )
 
 
 def variant_of(experiment: Experiment, placement: Placement, depth: int) -> Experiment:

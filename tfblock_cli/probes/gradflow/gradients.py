@@ -1,7 +1,7 @@
 """Norms of tensors, and of the gradients of a decoder's blocks, part by part."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from math import hypot
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from tfblock_cli.spec.size import Weight
 def euclidean_norms(tensors: Iterable[Tensor | None]) -> list[float]:
     """The Euclidean norm of each, in float64; that of one that is missing is 0."""
     tensors = list(tensors)
-    there = [for_float64(tensor) for tensor in tensors if tensor is not None]
+    there = for_float64(*(tensor for tensor in tensors if tensor is not None))
     # at once, since a device is waited for each time
     norms = iter(torch.stack(torch._foreach_norm(there, dtype=torch.float64)).tolist() if there else ())
     return [0.0 if tensor is None else next(norms) for tensor in tensors]
@@ -31,13 +31,6 @@ class _Part(NamedTuple):
     rows: list[int]
     groups: list[str]
 
-    def gradients(self) -> Sequence[Tensor | None]:
-        """Of its slices."""
-        grad = self.parameter.grad
-        if len(self.rows) == 1:
-            return (grad,)
-        return [None] * len(self.rows) if grad is None else torch.split(grad, self.rows)
-
 
 class Parts:
     """The parameters of a decoder's blocks by what they do: q, k, v, out, up, gate, down, biases, norms."""
@@ -48,7 +41,14 @@ class Parts:
 
     def gradient_norms(self) -> tuple[Mapping[str, float], ...]:
         """Of every group of every block."""
-        norms = iter(euclidean_norms(chain.from_iterable(part.gradients() for part in self._parts)))
+        slices: list[Tensor | None] = []
+        for part in self._parts:
+            grad = part.parameter.grad
+            if grad is None or len(part.rows) == 1:
+                slices += [grad] * len(part.rows)
+            else:
+                slices += torch.split(grad, part.rows)
+        norms = iter(euclidean_norms(slices))
         found: tuple[dict[str, list[float]], ...] = tuple({} for _ in range(self._n_layers))
         for part in self._parts:
             of_layer = found[part.layer]

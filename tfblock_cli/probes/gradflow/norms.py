@@ -33,8 +33,11 @@ def branch_squares(decoder: Decoder) -> Iterator[list[Tensor]]:
 
     def see(norm: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         assert isinstance(norm, (RMSNorm, LayerNorm))
-        x, without_gains = for_float64(inputs[0]).double(), F.layer_norm if isinstance(norm, LayerNorm) else F.rms_norm
-        out = without_gains(x, norm.weight.shape, eps=norm.eps)
+        (x,), without_gains = (
+            for_float64(inputs[0].detach()),
+            F.layer_norm if isinstance(norm, LayerNorm) else F.rms_norm,
+        )
+        out = without_gains(x.double(), norm.weight.shape, eps=norm.eps)
         found.append(torch.linalg.vector_norm(out).square() / out.numel())
 
     names = [f"blocks.{block.index}.{name}" for block in decoder.spec.blocks() for name in _branch_norms(block)]
@@ -71,7 +74,8 @@ def passed(input: Tensor, output: Tensor) -> float:
     """|d loss / d x| · rms(x) over |d loss / d N(x)|: near 1 for an honest loss, rounding for a degenerate one."""
     if input.grad is None or output.grad is None:
         return nan
-    x, grad_inside, grad_outside = (for_float64(tensor).double() for tensor in (input, input.grad, output.grad))
+    tensors = for_float64(input.detach(), input.grad, output.grad)
+    x, grad_inside, grad_outside = (tensor.double() for tensor in tensors)
     rms_BT = x.square().mean(-1).sqrt()
     inside = torch.linalg.vector_norm(torch.linalg.vector_norm(grad_inside, dim=-1) * rms_BT)
     return float(inside / torch.linalg.vector_norm(grad_outside))

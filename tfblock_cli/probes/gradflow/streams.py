@@ -1,6 +1,6 @@
 """What is told of residual streams."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import nan, sqrt
 from typing import NamedTuple
 
@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from tfblock_cli.probes.float64 import for_float64
+
+SMALLEST = 1e-12
+"""Shorter vectors are not made longer: one of length 0 is alike to none."""
 
 
 class Statistics(NamedTuple):
@@ -22,23 +25,19 @@ class Statistics(NamedTuple):
     cosine: float
 
 
-def statistics(streams: Iterable[Tensor]) -> list[Statistics]:
-    """Of each stream, computed in float64."""
-    shapes: list[torch.Size] = []
-    sizes: list[Tensor] = []
+def statistics(streams: Sequence[Tensor]) -> list[Statistics]:
+    """Of each of several streams of one shape, computed in float64."""
+    lengths: list[Tensor] = []
+    unit_sums: list[Tensor] = []
     for stream_BTD in streams:
-        x_BTD = for_float64(stream_BTD).double()
-        lengths_BT1 = torch.linalg.vector_norm(x_BTD, dim=-1, keepdim=True)
-        divisors_BT1 = lengths_BT1.clamp_min(1e-12)
-        units_BTD = x_BTD / divisors_BT1
-        shapes.append(x_BTD.shape)
-        sizes += map(torch.linalg.vector_norm, (lengths_BT1, units_BTD.sum(-2), lengths_BT1 / divisors_BT1))
-    norms = iter(torch.stack(sizes).tolist() if sizes else ())  # at once, since a device is waited for each time
-    return [_statistics(shape, next(norms), next(norms), next(norms)) for shape in shapes]
-
-
-def _statistics(shape: torch.Size, length: float, sum_of_units: float, units: float) -> Statistics:
-    B, T, D = shape
+        (here_BTD,) = for_float64(stream_BTD.detach())
+        x_BTD = here_BTD.double()
+        lengths.append(torch.linalg.vector_norm(x_BTD, dim=-1, keepdim=True))
+        unit_sums.append((x_BTD / lengths[-1].clamp_min(SMALLEST)).sum(-2))
+    lengths_LN, sums_LN = torch.stack(lengths).flatten(1), torch.stack(unit_sums).flatten(1)
     # |sum of unit vectors|² = the sum of their squares + the sum over ordered pairs
-    pairs = sum_of_units**2 - units**2
-    return Statistics(length / sqrt(B * T * D), pairs / (B * T * (T - 1)) if T > 1 else nan)
+    pairs_L = sums_LN.square().sum(1) - (lengths_LN / lengths_LN.clamp_min(SMALLEST)).square().sum(1)
+    B, T, D = streams[0].shape
+    rms_L = torch.linalg.vector_norm(lengths_LN, dim=1) / sqrt(B * T * D)
+    found = torch.stack((rms_L, pairs_L / (B * T * (T - 1)) if T > 1 else pairs_L * nan), dim=1)
+    return [Statistics(*each) for each in found.tolist()]  # at once, since a device is waited for each time

@@ -227,7 +227,7 @@ def _watched(layers: Sequence[nn.Module]) -> Iterator[tuple[dict[int, float], di
         stream = output[0] if isinstance(output, Sequence) and output else output
         if not isinstance(stream, Tensor) or not stream.is_floating_point():
             return
-        size = torch.linalg.vector_norm(for_float64(stream), dtype=torch.float64)
+        size = torch.linalg.vector_norm(for_float64(stream.detach())[0], dtype=torch.float64)
         rms[index] = float(size) / sqrt(stream.numel())
         if index in listening:
             listening[index].remove()
@@ -246,7 +246,7 @@ def _facts(module: nn.Module, layers: Layers, cells: Iterable[_Seen]) -> Iterato
     seen = [cell.parameters for cell in cells]
     for name, parameter in module.named_parameters():
         layer, group = layers.place(name)
-        size = float(torch.linalg.vector_norm(for_float64(parameter).double()))
+        size = float(torch.linalg.vector_norm(for_float64(parameter.detach())[0].double()))
         yield ParameterFacts(
             name=name,
             layer=layer,

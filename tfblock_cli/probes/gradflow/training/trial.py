@@ -160,7 +160,8 @@ def _cross_entropy(decoder: Decoder, windows_BT: Tensor, *, in_float64: bool = F
     """Of every character but the first, each predicted from those before it, over the whole vocabulary."""
     logits_BTV = decoder(windows_BT[:, :-1])
     if in_float64:
-        logits_BTV = for_float64(logits_BTV).double()
+        (here_BTV,) = for_float64(logits_BTV)
+        logits_BTV = here_BTV.double()
     return F.cross_entropy(logits_BTV.flatten(0, 1), windows_BT[:, 1:].flatten().to(logits_BTV.device))
 
 
