@@ -49,18 +49,17 @@ def noisy(tmp_path):
     """A folder with a module ``noisy``, and the command line that asks about it there."""
     (tmp_path / "noisy.py").write_text(SOURCE)
 
-    def ask(shell: str = "", command: str = "causality") -> subprocess.CompletedProcess[str]:
-        flags = f"{command} --target noisy:make --d 4 --seq 2 --no-save --json"
-        line = f'"{sys.executable}" -m tfblock_cli {flags} {shell}'
-        return subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    def ask(shell: str = "") -> subprocess.CompletedProcess[str]:
+        flags = "causality --target noisy:make --d 4 --seq 2 --no-save --json"
+        command = f'"{sys.executable}" -m tfblock_cli {flags} {shell}'
+        return subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return ask
 
 
-@pytest.mark.parametrize("command", ["causality", "gradflow"])
-def test_stdout_is_the_answer_however_a_target_writes(noisy, command):
-    outcome = noisy(command=command)
-    assert json.loads(outcome.stdout)["command"] == command
+def test_stdout_is_the_answer_however_a_target_writes(noisy):
+    outcome = noisy()
+    assert json.loads(outcome.stdout)["verdict"] == "pass"
     said = outcome.stderr.splitlines()
     for way in WAYS:
         assert [line for line in said if line.startswith(f"{way} ")] == [
@@ -129,14 +128,26 @@ def test_in_a_thread_and_without_a_stdout_only_prints_are_led_aside(capfd, monke
     assert capfd.readouterr() == ("stays stays stays ", "goes goes goes ")
 
 
-def test_a_module_in_hand_prints_to_stderr_as_well(capfd):
-    class Printing(nn.Linear):
-        def forward(self, x):
-            print("inside")
-            os.write(1, b"past it\n")
-            return super().forward(x).cumsum(1)
+class Printing(nn.Linear):
+    def forward(self, x):
+        print("inside")
+        os.write(1, b"past it\n")
+        return super().forward(x).cumsum(1)
 
-    assert tfblock.check_causality(Printing(4, 4), torch.zeros(1, 2, 4)).verdict == "pass"
+
+@pytest.mark.parametrize("check", [tfblock.check_causality, tfblock.check_gradients])
+def test_a_module_in_hand_prints_to_stderr_as_well(capfd, check):
+    assert check(Printing(4, 4), torch.zeros(1, 2, 4)).verdict != "fail"
     out, err = capfd.readouterr()
     assert out == ""
     assert {"inside", "past it"} == set(err.splitlines())
+
+
+def test_a_target_of_gradflow_does_so_too(capfd, tmp_path, monkeypatch):
+    (tmp_path / "noisy.py").write_text(SOURCE.replace("subprocess.run", "(lambda *args, **options: None)"))
+    monkeypatch.chdir(tmp_path)
+    table = {"target": {"factory": "noisy:make", "d_model": 4}, "input": {"seq_len": 2}}
+    assert tfblock.gradflow(tfblock.loading.target_experiment(table)).command == "gradflow"
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert {"print imported", "descriptor made", "descriptor called"} <= set(err.splitlines())
