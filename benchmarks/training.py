@@ -56,8 +56,9 @@ def cpu(run: Callable[[], object]) -> float:
 def cost(rounds: int, steps: int) -> None:
     """Print the ratio."""
     asked = tfblock.load("warmup", set=[*PLAIN, f"gradflow.train.steps={steps}"])
-    task = {"experiment": asked.model_dump(mode="json"), "lr": 3e-4, "warmup": 0}
     settings, T = asked.gradflow.train, asked.input.seq_len
+    sha256 = text.read(settings.text).sha256  # the text is read once
+    task = {"experiment": asked.model_dump(mode="json"), "lr": 3e-4, "warmup": 0, "text_sha256": sha256}
 
     def bare() -> None:
         source, decoder, random = text.read(settings.text), tfblock.build(asked), generator(0, "gradflow.train")
@@ -69,8 +70,12 @@ def cost(rounds: int, steps: int) -> None:
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
-    bare()  # the text is read once
-    taken = [(cpu(lambda: trial.run(task)), cpu(bare)) for _ in range(rounds)]
+    def whole_run() -> None:
+        if error := trial.run(task).get("error"):
+            raise SystemExit(f"the run failed: {error}")
+
+    bare()
+    taken = [(cpu(whole_run), cpu(bare)) for _ in range(rounds)]
     whole, loop = (median(times) for times in zip(*taken, strict=True))
     ratio = whole / loop
     mark = "ok  " if ratio <= DEMANDED else "MISS"
