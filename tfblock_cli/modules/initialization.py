@@ -107,15 +107,17 @@ class _Slot(NamedTuple):
 
     def fill(self, seed: int, memo: Memo | None) -> None:
         """Drawn and scaled on the CPU, then copied to its place."""
-        wanted = _Draw(seed, self.name, self.shape, self.distribution)
-        numbers = wanted.numbers() if memo is None else memo.numbers(wanted)
+        numbers = _numbers(_Draw(seed, self.name, self.shape, self.distribution), memo)
         self.tensor.copy_((numbers * self.std).to(self.tensor.dtype))
 
     def disturb(self, size: float, seed: int, memo: Memo | None) -> None:
         """Add noise with ``size`` times the standard deviation that it was drawn with."""
-        wanted = _Draw(seed, self.noise, self.shape, "noise")
-        numbers = wanted.numbers() if memo is None else memo.numbers(wanted)
+        numbers = _numbers(_Draw(seed, self.noise, self.shape, "noise"), memo)
         self.tensor.add_(numbers.to(self.tensor), alpha=size * self.std)
+
+
+def _numbers(wanted: _Draw, memo: Memo | None) -> Tensor:
+    return wanted.numbers() if memo is None else memo.numbers(wanted)
 
 
 class Weights:

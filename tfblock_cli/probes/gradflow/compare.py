@@ -1,7 +1,7 @@
 """run: every placement, at every depth, with every seed, from the same weights and the same input."""
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -16,7 +16,7 @@ from tfblock_cli.probes.gradflow.expect import judge
 from tfblock_cli.probes.gradflow.metrics import metrics, slopes, summarize
 from tfblock_cli.probes.gradflow.statistics import Values
 from tfblock_cli.probes.gradflow.training.cells import Executors, Finished
-from tfblock_cli.probes.gradflow.training.stage import expect_memory, expect_text, summary, train
+from tfblock_cli.probes.gradflow.training.stage import Variants, expect_memory, expect_text, summary, train
 from tfblock_cli.probes.room import require
 from tfblock_cli.results.gradflow import GradflowData, Row, Summary
 from tfblock_cli.results.metrics import SLOPE
@@ -25,11 +25,6 @@ from tfblock_cli.results.result import Result
 from tfblock_cli.spec.experiment import Experiment
 from tfblock_cli.spec.model import brought_inner_norm
 from tfblock_cli.spec.norm_placement import Placement
-
-Cells = dict[tuple[str, int, int], Seen]
-"""(placement, depth, seed) to what was seen."""
-Variants = Mapping[tuple[str, int], Experiment]
-"""(placement, depth) to the experiment of its cells."""
 
 
 def run(
@@ -148,9 +143,9 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _cells(variants: Variants, seeds: Iterable[int], progress: Progress) -> Cells:
+def _cells(variants: Variants, seeds: Iterable[int], progress: Progress) -> guards.Cells:
     """Every variant with every seed. The models of one depth are in memory together, and are built once."""
-    found: Cells = {}
+    found: dict[tuple[str, int, int], Seen] = {}
     for depth in dict.fromkeys(depth for _, depth in variants):
         of_depth = {place: variant for place, variant in variants.items() if place[1] == depth}
         models = _models(of_depth.values())
@@ -174,7 +169,7 @@ def _models(variants: Iterable[Experiment]) -> list[Model]:
 class _Table:
     """The cells as rows, as values per metric, and as summaries over the seeds."""
 
-    def __init__(self, cells: Cells, *, has_vocabulary: bool) -> None:
+    def __init__(self, cells: guards.Cells, *, has_vocabulary: bool) -> None:
         self.cells = cells
         self.source = "embedding" if has_vocabulary else "input"
         self.found: dict[tuple[str, int, str], dict[int, float]] = {}

@@ -33,10 +33,8 @@ def branch_squares(decoder: Decoder) -> Iterator[list[Tensor]]:
 
     def see(norm: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         assert isinstance(norm, (RMSNorm, LayerNorm))
-        (x,), without_gains = (
-            for_float64(inputs[0].detach()),
-            F.layer_norm if isinstance(norm, LayerNorm) else F.rms_norm,
-        )
+        without_gains = F.layer_norm if isinstance(norm, LayerNorm) else F.rms_norm
+        (x,) = for_float64(inputs[0].detach())
         out = without_gains(x.double(), norm.weight.shape, eps=norm.eps)
         found.append(torch.linalg.vector_norm(out).square() / out.numel())
 

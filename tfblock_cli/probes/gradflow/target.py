@@ -227,8 +227,8 @@ def _watched(layers: Sequence[nn.Module]) -> Iterator[tuple[dict[int, float], di
         stream = output[0] if isinstance(output, Sequence) and output else output
         if not isinstance(stream, Tensor) or not stream.is_floating_point():
             return
-        size = torch.linalg.vector_norm(for_float64(stream.detach())[0], dtype=torch.float64)
-        rms[index] = float(size) / sqrt(stream.numel())
+        (size,) = euclidean_norms([stream.detach()])
+        rms[index] = size / sqrt(stream.numel())
         if index in listening:
             listening[index].remove()
         if stream.requires_grad:  # a hook sees it as it is now, even if the next layer adds to it in place
